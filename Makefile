@@ -48,11 +48,12 @@ format: $(STAMP) ## Format the code and apply the safe lint fixes
 bench: $(STAMP) ## Run the benchmarks
 	.venv/bin/python -m bench $(ARGS)
 
-# PEERS=... is where the peers are installed; ARGS="--systems dask,shoal --scale 0.01 ..." as in bench/peers/measure.py.
-bench-peers: $(STAMP) ## Install Shoal's peers and measure them and Shoal side by side (25 minutes)
+# PEERS=... is where the peers are installed; ARGS="--systems dask,shoal --scale 0.01 --rounds 1" as in bench/peers/measure.py:
+# such a part is printed, and only a complete run rewrites the page.
+bench-peers: $(STAMP) ## Install Shoal's peers, measure them and Shoal side by side, write docs/benchmarks.md (25 minutes)
 	.venv/bin/python -m bench.peers.install --peers $(PEERS)
 	.venv/bin/python -m bench.peers.measure --peers $(PEERS) $(ARGS); status=$$?; \
-		.venv/bin/python -m bench.peers.table && exit $$status
+		.venv/bin/python -m bench.peers.table --last && exit $$status
 
 prove: $(STAMP) ## Run all tests at full length (SHOAL_PROVE=1): many seeds, long runs
 	SHOAL_PROVE=1 $(PYTEST) --timeout=3600 tests $(ARGS)

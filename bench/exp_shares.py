@@ -50,6 +50,7 @@ def rows_of(result: Result) -> dict[str, Any]:
 def main() -> None:
     """Measure, print and write."""
     worst_jain = 1.0
+    beyond: list[float] = []
     for count in COUNTS:
         differences, waits = [], []
         for kind in KINDS:
@@ -59,8 +60,12 @@ def main() -> None:
             if kind == "equal":
                 worst_jain = min(worst_jain, jain(list(result.samples[-1].used.values())))
         off, width = max(differences)
+        beyond += [difference - task for difference, task in differences]
         note = f"used - due, part of 20 slots; at most 0.05 + one task ({width:.3f}); newcomers waited for {max(waits)} slots"
         report(f"share_difference_{count}_owners", off, "part", note)
+    report(
+        "share_beyond_one_task", max(beyond), "part", "used - due - one task, the worst of all of these; at most 0.05"
+    )
     report("share_jain", worst_jain, "index", "equal shares, 2 to 50 owners, task lengths 10 s to 120 s; at least 0.98")
     result = simulate(five_and_others())
     report("share_difference_group_of_five", worst_difference(result), "part", f"one task is {result.width:.3f}")

@@ -1,21 +1,51 @@
-"""Medians and spreads of the last `python -m bench --runs N`, written into docs/performance.md between its two marks.
+"""Medians and spreads of the last complete `python -m bench --runs N`, written into docs/performance.md between its marks.
 
-python -m bench.figures
+    python -m bench.figures [--rows FILE] [--show]
+
+What was asked for stands beside each figure as a bound, and whether the median keeps it is reckoned from that bound. A
+figure that no run printed is shown as missing. `--show` prints the table and leaves the page as it is.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import math
+import re
 import statistics
 import sys
 from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.provenance import Provenance
+
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "bench" / "out" / "latest.jsonl"
+PART = OUT.with_name("part.jsonl")  # a run of some experiments only
 PAGE = ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- figures: written by bench/figures.py -->", "<!-- end of figures -->"
+REPORTED, MISSING, SHORT, NO_BOUND = "reported", "missing", "**short**", "–"
+_NUMBER = r"[0-9][0-9,]*(?:\.[0-9]+)?"
+_ASKED = re.compile(rf"(?P<sign>>=|<=) (?P<limit>{_NUMBER})(?:, stretch (?P<stretch>{_NUMBER}))?")
+
+
+class Bound(NamedTuple):
+    """What was asked for as numbers: at least or at most so much, and perhaps a further aim."""
+
+    is_least: bool
+    limit: float
+    stretch: float | None
+
+    def holds(self, value: float) -> bool:
+        """True if this value is within the bound."""
+        return value >= self.limit if self.is_least else value <= self.limit
+
+    def is_stretched(self, value: float) -> bool:
+        """True if this value reaches the further aim, too."""
+        return self.stretch is not None and self._replace(limit=self.stretch).holds(value)
 
 
 class Figure(NamedTuple):
@@ -23,13 +53,29 @@ class Figure(NamedTuple):
 
     name: str
     what: str
-    asked: str = "reported"
+    asked: str = REPORTED
+
+    @property
+    def bound(self) -> Bound | None:
+        """The bound that `asked` says; None if the figure is reported only."""
+        if self.asked == REPORTED:
+            return None
+        found = _ASKED.fullmatch(self.asked)
+        if found is None:
+            raise ValueError(f"{self.name}: asked for {self.asked!r}; write '>= 0.65, stretch 0.80', '<= 5' or nothing")
+        limit, stretch = found["limit"].replace(",", ""), found["stretch"]
+        return Bound(found["sign"] == ">=", float(limit), float(stretch.replace(",", "")) if stretch else None)
 
 
 FIGURES = (
-    Figure("functions_per_s", "20,000 no-op calls by `Executor.map`, each its own row and event, counted", ">= 15,000"),
-    Figure("functions_vs_processpool", "the same over `ProcessPoolExecutor`, chunksize 1", ">= 3"),
+    Figure(
+        "functions_per_s",
+        "20,000 no-op calls by `Executor.map`, each its own row and event, counted",
+        ">= 18,000, stretch 30,000",
+    ),
+    Figure("functions_vs_processpool", "the same over `ProcessPoolExecutor`, chunksize 1", ">= 3.5, stretch 5"),
     Figure("functions_chunk100_vs_processpool", "both with chunksize 100"),
+    Figure("functions_chunk100_per_s", "the same, calls a second"),
     Figure("functions_tls_ratio", "a pilot over TLS over one on the Unix socket", ">= 0.7"),
     Figure("commands_per_s", "5,000 x /bin/true"),
     Figure("commands_vs_spawn_limit", "the same over two bare spawn loops", ">= 0.55, stretch 0.75"),
@@ -38,10 +84,13 @@ FIGURES = (
     Figure("dispatch_expr_ratio", "with requirement and rank on every task over without", ">= 0.7"),
     Figure("request_cost_growth", "one pilot's request with 100,000 tasks in 50 classes queued over 1,000", "<= 1.3"),
     Figure("request_10k_classes_ms", "with 10,000 classes, each with its requirement and rank, the worst case", "<= 2"),
+    Figure("request_10k_full_ms", "a beat of a full pilot with them, the worst case"),
+    Figure("request_new_tags_ms", "the first request after the pilot's tags changed, the worst case"),
     Figure("match_vs_bare", "requirement and rank over 10,000 classes x 1,500 pilots, over numpy by hand", "<= 2.5"),
+    Figure("match_10kx1500_ms", "the same in milliseconds"),
     Figure("greedy_1500x10k_ms", "greedy assignment of 10,000 tasks to 1,500 pilots, uniform ranks", "<= 100"),
     Figure("exact_1500x1500_ms", "exact assignment"),
-    Figure("share_difference_50_owners", "used less due, 50 owners on 20 slots", "<= 0.05 + one task"),
+    Figure("share_beyond_one_task", "used less due, less one task, the worst of 2 to 50 owners on 20 slots", "<= 0.05"),
     Figure("share_jain", "Jain's index with equal shares", ">= 0.98"),
     Figure("roundtrip_p50_ms", "one call, submitted and its result received"),
     Figure("roundtrip_p99_ms", "the same, 99th percentile"),
@@ -56,10 +105,24 @@ FIGURES = (
     Figure("restart_1m_s", "a server with that array after kill -9", "<= 5"),
     Figure("tail_ratio", "2,000 log-normal sleeps on 16 slots over a perfect greedy schedule", "<= 1.05"),
     Figure(
-        "fair_short_p95_s", "first start of an urgent task behind short ones on 2 slots, the worst length", "<= 1.5"
+        "fair_short_p95_s",
+        "first start of an urgent task behind short ones on 2 slots, slowest of 12, worst length, median of three",
+        "<= 1.5",
     ),
     Figure("overload_rss", "server memory under ten times the usual requests over usual", "<= 2"),
     Figure("beat_p99_storm_s", "exchanges of 200 pilots meanwhile, 99th percentile", "<= 1"),
+    Figure("overload_rate", "requests a second in that storm over usual", ">= 10"),
+    Figure("false_losses", "pilots that were taken for lost meanwhile", "<= 0"),
+    Figure("accepted_lost", "runs that were accepted meanwhile and are missing", "<= 0"),
+    Figure("cli_ps_s", "`shoal ps` with 100,000 finished tasks", "<= 1"),
+    Figure("cli_show_s", "`shoal show` of one of them", "<= 1"),
+    Figure("cli_why_s", "`shoal why` of one of them", "<= 1"),
+    Figure("cli_pilots_s", "`shoal pilots` meanwhile", "<= 1"),
+    Figure("cli_results_s", "`shoal results` of them", "<= 1"),
+    Figure("greedy_1500x10k_locality_ms", "greedy assignment of 10,000 tasks to 1,500 pilots, ranks by locality"),
+    Figure("greedy_gap", "total rank that greedy loses against exact, uniform ranks"),
+    Figure("greedy_gap_locality", "the same with ranks by locality"),
+    Figure("rss_growth", "server memory after 200,000 elements over after 20,000", "<= 1.10"),
 )
 
 
@@ -72,43 +135,117 @@ class Row(NamedTuple):
     checkout: str
 
 
-def read(path: Path) -> list[Row]:
-    """The rows of a run of `python -m bench`."""
-    rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    return [Row(row["name"], row["value"], row["experiment"], row["checkout"]) for row in rows]
+@dataclass
+class Run:
+    """A run of `python -m bench`: what it printed, and how it went."""
+
+    provenance: Provenance
+    rounds: int
+    rows: list[Row] = field(default_factory=list)
+    seconds: dict[int, float] = field(default_factory=dict)  # of each round, in this checkout
+    failed: list[str] = field(default_factory=list)  # experiments of this checkout
 
 
-def number(value: float) -> str:
-    """Three significant figures, or whole numbers with separators."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+def read(path: Path) -> Run:
+    """A run that is over, or was broken off."""
+    first, *lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    run = Run(Provenance(**first["provenance"]), first["rounds"])
+    for line in lines:
+        if "name" in line:
+            run.rows.append(Row(line["name"], line["value"], line["experiment"], line["checkout"]))
+        elif line["checkout"] == "this":
+            run.seconds[line["run"]] = run.seconds.get(line["run"], 0.0) + line["seconds"]
+            if line["code"]:
+                run.failed.append(f"{line['experiment']} in round {line['run']}")
+    return run
 
 
-def spread(values: list[float]) -> str:
+def number(value: float, digits: int = 3) -> str:
+    """So many significant figures, but never less than the whole number; with separators."""
+    decimals = digits - 1 - math.floor(math.log10(abs(value))) if value else 0
+    return f"{value:,.{max(0, decimals)}f}"
+
+
+def number_beside(bound: Bound | None, value: float) -> str:
+    """A number with as many figures as it takes to be on the same side of the bound as the value itself."""
+    for digits in range(3, 8):
+        text = number(value, digits)
+        if bound is None or bound.holds(float(text.replace(",", ""))) == bound.holds(value):
+            return text
+    return str(value)
+
+
+def spread(values: Sequence[float], text: Callable[[float], str] = number) -> str:
     """The median with the smallest and the largest value."""
-    middle = number(statistics.median(values))
-    return middle if len(values) == 1 else f"{middle} ({number(min(values))} to {number(max(values))})"
+    middle = text(statistics.median(values))
+    return middle if len(values) == 1 else f"{middle} ({text(min(values))} to {text(max(values))})"
 
 
-def table(rows: list[Row]) -> str:
-    """The page's table."""
-    found: dict[str, list[Row]] = defaultdict(list)
+def verdict(figure: Figure, values: Sequence[float]) -> str:
+    """Does the median keep what was asked for, and do all runs?"""
+    bound = figure.bound
+    if not values:
+        return MISSING
+    if bound is None:
+        return NO_BOUND
+    middle = statistics.median(values)
+    if not bound.holds(middle):
+        return SHORT
+    kept = sum(map(bound.holds, values))
+    if kept < len(values):
+        return f"yes, in {kept} of {len(values)} runs"
+    return "yes, and the stretch" if bound.is_stretched(middle) else "yes"
+
+
+def collect(rows: Sequence[Row]) -> dict[str, tuple[str, list[float]]]:
+    """The values of each figure in this checkout, and the experiment that printed them."""
+    found: dict[str, tuple[str, list[float]]] = {}
     for row in rows:
         if row.checkout == "this":
-            found[row.name].append(row)
+            experiment, values = found.setdefault(row.name, (row.experiment, []))
+            if experiment != row.experiment:
+                raise ValueError(
+                    f"{row.name} is printed by {experiment} and by {row.experiment}: two things of one name"
+                )
+            values.append(row.value)
+    return found
+
+
+def table(run: Run, figures: Sequence[Figure] = FIGURES) -> str:
+    """A line for each figure."""
+    found = collect(run.rows)
     lines = [
-        "| figure | what | asked | median (least to most) | runs | `python -m bench ...` |",
-        "|---|---|---|---|---|---|",
+        "| figure | what | asked | median (least to most) | holds | runs | `python -m bench ...` |",
+        "|---|---|---|---|---|---|---|",
     ]
-    for figure in FIGURES:
-        mine = found.get(figure.name)
-        if mine:
-            values = [row.value for row in mine]
-            cells = (figure.name, figure.what, figure.asked, spread(values), str(len(values)), mine[0].experiment)
-            lines.append(f"| {' | '.join(cells)} |")
+    for figure in figures:
+        experiment, values = found.get(figure.name, ("", []))
+        bound = figure.bound
+        text = spread(values, lambda value, bound=bound: number_beside(bound, value)) if values else MISSING  # type: ignore[misc]
+        runs = str(len(values)) if len(values) == run.rounds else f"{len(values)} of {run.rounds}"
+        cells = (figure.name, figure.what, figure.asked, text, verdict(figure, values), runs, experiment)
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def compare(rows: list[Row]) -> str:
+def summary(run: Run, figures: Sequence[Figure] = FIGURES) -> str:
+    """How many hold, which do not, and where all of it comes from."""
+    found = collect(run.rows)
+    asked = [figure for figure in figures if figure.bound]
+    verdicts = {figure.name: verdict(figure, found.get(figure.name, ("", []))[1]) for figure in asked}
+    held = sum(text.startswith("yes") for text in verdicts.values())
+    parts = [f"Of {len(asked)} figures that were asked for, {held} hold."]
+    for word, title in ((SHORT, "Short"), (MISSING, "Missing")):
+        names = [name for name, text in verdicts.items() if text == word]
+        parts += [f"{title}: {', '.join(names)}."] if names else []
+    parts += [f"Failed: {', '.join(run.failed)}."] if run.failed else []
+    if run.seconds:
+        took = f"{statistics.median(run.seconds.values()) / 60:.1f} minutes each"
+        parts.append(f"Rounds: {len(run.seconds)} of {run.rounds}, {took}.")
+    return "\n".join([str(run.provenance), *parts])
+
+
+def compare(rows: Sequence[Row]) -> str:
     """This checkout against the other one, figure by figure."""
     sides: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
@@ -122,16 +259,33 @@ def compare(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def put_between(page: Path, begin: str, end: str, text: str) -> bool:
+    """Replace what stands between two marks of a page; False if it has no such marks."""
+    before, found, rest = page.read_text(encoding="utf-8").partition(begin)
+    _, mark, after = rest.partition(end)
+    if found and mark:
+        page.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
+    else:
+        print(f"{page.name} has no marks: {begin} and {end}", file=sys.stderr)
+    return bool(found and mark)
+
+
 def main() -> int:
-    """Write the table into the page."""
-    page = PAGE.read_text(encoding="utf-8")
-    before, _, rest = page.partition(BEGIN)
-    _, mark, after = rest.partition(END)
-    if not mark:
-        print(f"{PAGE.name}: the marks of the figures are missing", file=sys.stderr)
+    """Write the table into the page, or print it."""
+    parser = argparse.ArgumentParser(prog="python -m bench.figures")
+    parser.add_argument("--rows", type=Path, default=OUT, help="the rows of another run")
+    parser.add_argument("--page", type=Path, default=PAGE)
+    parser.add_argument("--show", action="store_true", help="print the table, change no page")
+    chosen = parser.parse_args()
+    if not chosen.rows.exists():
+        print("no complete run here: python -m bench --runs 3", file=sys.stderr)
         return 1
-    PAGE.write_text(f"{before}{BEGIN}\n{table(read(OUT))}\n{END}{after}", encoding="utf-8")
-    return 0
+    run = read(chosen.rows)
+    text = f"{summary(run)}\n\n{table(run)}"
+    if chosen.show:
+        print(text)
+        return 0
+    return 0 if put_between(chosen.page, BEGIN, END, text) else 1
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import json
 import os
 import secrets
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,8 @@ from bench.emulate import EmulatedPilot
 from bench.peers.processes import resident_mb
 from shoal.client.client import Client
 from shoal.model.file_names import PILOT_ZIP, SERVER_FILE
+
+REPETITIONS = "SHOAL_BENCH_REPETITIONS"  # set by `python -m bench --runs`
 
 
 @dataclass
@@ -124,6 +127,17 @@ def report(name: str, value: float, unit: str, note: str = "") -> None:
     """Print one result as a line of JSON."""
     row: dict[str, Any] = {"name": name, "value": round(value, 4), "unit": unit, "note": note}
     print(json.dumps(row), flush=True)
+
+
+def repetitions() -> int:
+    """How often a slow experiment measures: three times, or once where its whole run is repeated as often anyway."""
+    return int(os.environ.get(REPETITIONS, "3"))
+
+
+def report_median(name: str, values: list[float], unit: str, note: str) -> None:
+    """Print the median of repetitions, with the least and the most of them in the note."""
+    many = f"; median of {len(values)}, {min(values):.4g} to {max(values):.4g}" if len(values) > 1 else ""
+    report(name, statistics.median(values), unit, note + many)
 
 
 def events_of(client: Client, run: str) -> Iterator[dict[str, Any]]:

@@ -6,8 +6,19 @@ import os
 import platform
 from concurrent.futures import ProcessPoolExecutor
 
-from bench.peers.system import Case, Figures, System
-from bench.peers.timing import SLOTS, noop, rate, round_trips, run_true, since_start
+from bench.peers.system import LONG, SHORT, Case, Figures, System
+from bench.peers.timing import (
+    SLOTS,
+    hold,
+    noop,
+    queued,
+    rate,
+    release_and_time,
+    release_file,
+    round_trips,
+    run_true,
+    since_start,
+)
 
 
 def pool() -> ProcessPoolExecutor:
@@ -19,12 +30,12 @@ def pool() -> ProcessPoolExecutor:
 
 def functions(count: int) -> Figures:
     executor = pool()
-    return rate("functions", count, lambda: list(executor.map(noop, range(count))))
+    return rate(count, lambda: list(executor.map(noop, range(count))))
 
 
 def commands(count: int) -> Figures:
     executor = pool()
-    return rate("commands", count, lambda: list(executor.map(run_true, range(count))), queue=False)
+    return rate(count, lambda: list(executor.map(run_true, range(count))))
 
 
 def round_trip(count: int) -> Figures:
@@ -32,9 +43,22 @@ def round_trip(count: int) -> Figures:
     return round_trips(count, lambda: executor.submit(noop).result())
 
 
+def round_trip_command(count: int) -> Figures:
+    executor = pool()
+    return round_trips(count, lambda: executor.submit(run_true).result())
+
+
 def cold_start(_: int) -> Figures:
     ProcessPoolExecutor(SLOTS).submit(noop).result()
-    return {"cold_start_s": since_start()}
+    return since_start()
+
+
+def queue(waiting: int) -> Figures:
+    executor, release = pool(), release_file()
+    for _ in range(SLOTS):
+        executor.submit(hold, str(release))
+    futures = [executor.submit(noop) for _ in range(queued(waiting))]
+    return release_and_time(release, lambda number: [future.result() for future in futures[:number]])
 
 
 def spawn_loops(count: int) -> Figures:
@@ -52,7 +76,7 @@ def spawn_loops(count: int) -> Figures:
         for pid in loops:
             os.waitpid(pid, 0)
 
-    return rate("commands", count, loops, queue=False)
+    return rate(count, loops)
 
 
 SYSTEMS = (
@@ -61,12 +85,13 @@ SYSTEMS = (
         "ProcessPoolExecutor",
         __name__,
         (
-            Case("functions", 10_000, functions),
-            Case("commands", 5_000, commands, "a function that calls subprocess.call"),
+            Case("functions", 5_000, functions),
+            Case("commands", 2_000, commands, "a function that calls subprocess.call"),
             Case("round_trip", 300, round_trip),
-            Case("cold_start", 1, cold_start),
-            Case("queue", 1_000, functions),
-            Case("queue", 100_000, functions, once=True),
+            Case("round_trip_command", 200, round_trip_command, "a function that calls subprocess.call"),
+            Case("cold_start", 1, cold_start, "a call"),
+            Case("short_queue", SHORT, queue),
+            Case("long_queue", LONG, queue),
         ),
         platform.python_version,
     ),
@@ -74,7 +99,7 @@ SYSTEMS = (
         "spawn",
         "two posix_spawn loops",
         __name__,
-        (Case("commands", 5_000, spawn_loops, "no queue, no result"),),
+        (Case("commands", 2_000, spawn_loops, "no queue, no result"),),
         platform.python_version,
     ),
 )

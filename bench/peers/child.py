@@ -1,4 +1,4 @@
-"""One repetition of one case, in the system's own interpreter: child.py MODULE SYSTEM CASE COUNT RESULT.
+"""One repetition of one case, in the system's own interpreter: child.py MODULE SYSTEM MEASURE COUNT RESULT.
 
 Started by measure.py. The result is a file, because what a system leaves running may hold our output open for ever.
 """
@@ -18,12 +18,13 @@ from bench.peers.system import System
 
 def main() -> None:
     """Run it, write the figures, and end without waiting for anybody's exit handlers."""
-    module, name, key, count, result = sys.argv[1:]
+    module, name, measure, count, result = sys.argv[1:]
     adopt_orphans()
     try:
         systems: tuple[System, ...] = importlib.import_module(module).SYSTEMS
         system = next(s for s in systems if s.name == name)
-        case = next(c for c in system.cases if c.key == key)
+        case = system.case(measure)
+        assert case is not None
         figures = case.run(int(count))
         Path(result).write_text(json.dumps({"figures": figures, "version": system.version()}), encoding="utf-8")
         code = 0

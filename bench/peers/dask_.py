@@ -10,8 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from bench.peers.processes import resident_mb, settled_mb
-from bench.peers.system import Case, Figures, System
-from bench.peers.timing import SLOTS, noop, rate, round_trips, run_true, since_start, sleep_long
+from bench.peers.system import LONG, SHORT, Case, Figures, System
+from bench.peers.timing import (
+    SLOTS,
+    hold,
+    noop,
+    queued,
+    rate,
+    release_and_time,
+    release_file,
+    round_trips,
+    run_true,
+    since_start,
+)
 
 
 def cluster() -> Any:
@@ -33,12 +44,12 @@ def warm(client: Any) -> Any:
 
 def functions(count: int) -> Figures:
     client = warm(cluster())
-    return rate("functions", count, lambda: client.gather(client.map(noop, range(count), pure=False)))
+    return rate(count, lambda: client.gather(client.map(noop, range(count), pure=False)))
 
 
 def commands(count: int) -> Figures:
     client = warm(cluster())
-    return rate("commands", count, lambda: client.gather(client.map(run_true, range(count), pure=False)), queue=False)
+    return rate(count, lambda: client.gather(client.map(run_true, range(count), pure=False)))
 
 
 def round_trip(count: int) -> Figures:
@@ -46,20 +57,25 @@ def round_trip(count: int) -> Figures:
     return round_trips(count, lambda: client.submit(noop, pure=False).result())
 
 
+def round_trip_command(count: int) -> Figures:
+    client = warm(cluster())
+    return round_trips(count, lambda: client.submit(run_true, pure=False).result())
+
+
 def cold_start(_: int) -> Figures:
     cluster().submit(noop, pure=False).result()
-    return {"cold_start_s": since_start()}
+    return since_start()
 
 
-def queued(scheduler: Any) -> int:
+def known(scheduler: Any) -> int:
     """How many tasks a scheduler knows; called inside it."""
     return len(scheduler.tasks)
 
 
-def memory(count: int) -> Figures:
-    """The scheduler as a process of its own (in a LocalCluster it shares the client's), its workers kept busy."""
+def queue(waiting: int) -> Figures:
+    """The scheduler as a process of its own (in a LocalCluster it shares the client's)."""
     dask = importlib.import_module("distributed")
-    address = Path("scheduler.json").absolute()
+    address, release = Path("scheduler.json").absolute(), release_file()
 
     def start(*arguments: str) -> subprocess.Popen[bytes]:
         base = ["dask", arguments[0], "--scheduler-file", str(address), "--host", "127.0.0.1", "--no-dashboard"]
@@ -71,17 +87,14 @@ def memory(count: int) -> Figures:
     for number in range(SLOTS):
         start("worker", "--nthreads", "1", "--local-directory", f"worker{number}")
     client = warm(dask.Client(scheduler_file=str(address)))
-    blockers = client.map(sleep_long, range(SLOTS), pure=False)
-    futures = client.map(noop, range(count), pure=False)
-    while client.run_on_scheduler(lambda dask_scheduler: queued(dask_scheduler)) < count:
-        time.sleep(0.5)
-    figures = {
-        "memory_mb": settled_mb(scheduler.pid),
-        "memory_peak_mb": resident_mb(scheduler.pid, peak=True),
-        "memory_client_mb": resident_mb("self"),
-    }
-    del blockers, futures
-    return figures
+    holding = client.map(hold, [str(release)] * SLOTS, pure=False)
+    futures = client.map(noop, range(queued(waiting)), pure=False)
+    while client.run_on_scheduler(lambda dask_scheduler: known(dask_scheduler)) < len(futures):
+        time.sleep(0.2)
+    memory = {"memory_mb": settled_mb(scheduler.pid), "memory_client_mb": resident_mb("self")}
+    figures = release_and_time(release, lambda number: dask.wait(futures[:number]))
+    del holding
+    return {**figures, **memory}
 
 
 SYSTEMS = (
@@ -90,13 +103,13 @@ SYSTEMS = (
         "Dask",
         __name__,
         (
-            Case("functions", 10_000, functions),
-            Case("commands", 5_000, commands, "a function that calls subprocess.call"),
+            Case("functions", 5_000, functions),
+            Case("commands", 2_000, commands, "a function that calls subprocess.call"),
             Case("round_trip", 300, round_trip),
-            Case("cold_start", 1, cold_start),
-            Case("queue", 1_000, functions),
-            Case("queue", 50_000, functions, once=True),
-            Case("memory", 100_000, memory, "the scheduler", once=True),
+            Case("round_trip_command", 200, round_trip_command, "a function that calls subprocess.call"),
+            Case("cold_start", 1, cold_start, "a call"),
+            Case("short_queue", SHORT, queue),
+            Case("long_queue", LONG, queue, "memory: the scheduler, and the client"),
         ),
         lambda: version("distributed"),
         peer="dask",

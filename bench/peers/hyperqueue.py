@@ -13,10 +13,23 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bench.peers.processes import resident_mb, settled_mb
-from bench.peers.system import Case, Figures, System
-from bench.peers.timing import SLOTS, noop, rate, round_trips, since_start
+from bench.peers.processes import settled_mb
+from bench.peers.system import LONG, SHORT, Case, Figures, System
+from bench.peers.timing import (
+    FIRST,
+    PATIENCE,
+    SLOTS,
+    WINDOW,
+    hold_command,
+    noop,
+    queued,
+    rate,
+    release_file,
+    round_trips,
+    since_start,
+)
 
+STEP = 50  # with a queue, every so many tasks one makes a file, by which one sees how far it is
 QUIET = {"stdout": None, "stderr": None}  # by default each task writes two files
 
 
@@ -71,38 +84,53 @@ def warm() -> Cluster:
 
 def functions(count: int) -> Figures:
     cluster, jobs = warm(), []
-    figures = rate("functions", count, lambda: jobs.append(cluster.functions(count)), queue=False)
+    figures = rate(count, lambda: jobs.append(cluster.functions(count)))
     cluster.client.wait_for_jobs(jobs)  # raises if a task failed
     return figures
 
 
 def commands(count: int) -> Figures:
     cluster, jobs = warm(), []
-    figures = rate("commands", count, lambda: jobs.append(cluster.commands(count)))
+    figures = rate(count, lambda: jobs.append(cluster.commands(count)))
     cluster.client.wait_for_jobs(jobs)
     return figures
 
 
-def round_trip(count: int) -> Figures:
+def round_trip_command(count: int) -> Figures:
     cluster = warm()
     return round_trips(count, lambda: cluster.commands(0))
 
 
 def cold_start(_: int) -> Figures:
     Cluster().commands(0)
-    return {"cold_start_s": since_start()}
+    return since_start()
 
 
-def memory(count: int) -> Figures:
-    cluster = warm()
+def queue(waiting: int) -> Figures:
+    """How far it is shows in files; with a long queue it may not get through the window in time."""
+    cluster, release, steps = warm(), release_file(), Path("steps").absolute()
+    steps.mkdir()
     job = cluster.job()
     for _ in range(SLOTS):
-        job.program(["/bin/sleep", "600"], **QUIET)
-    for _ in range(count):
-        job.program(["/bin/true"], **QUIET)
+        job.program(hold_command(str(release)), priority=1000, **QUIET)
+    for number in range(1, queued(waiting) + 1):
+        is_step = number % STEP == 0 and FIRST <= number <= FIRST + WINDOW
+        job.program(["/usr/bin/touch", str(steps / str(number))] if is_step else ["/bin/true"], **QUIET)
     cluster.client.submit(job)
     del job
-    return {"memory_mb": settled_mb(os.getpid()), "memory_peak_mb": resident_mb("self", peak=True)}
+    memory = settled_mb(os.getpid())
+    release.touch()
+
+    def come_to() -> int:
+        return max((int(path.name) for path in steps.iterdir()), default=0)
+
+    while come_to() < FIRST:
+        time.sleep(0.001)
+    began, first, last = time.perf_counter(), come_to(), 0
+    while (last < FIRST + WINDOW and time.perf_counter() - began < PATIENCE) or last <= first:
+        time.sleep(0.001)
+        last = come_to()
+    return {"per_s": (last - first) / (time.perf_counter() - began), "memory_mb": memory}
 
 
 SYSTEMS = (
@@ -111,13 +139,12 @@ SYSTEMS = (
         "HyperQueue",
         __name__,
         (
-            Case("functions", 100, functions, "an interpreter per function, no result comes back"),
-            Case("commands", 5_000, commands),
-            Case("round_trip", 300, round_trip, "a command"),
+            Case("functions", 50, functions, "an interpreter per function, no result comes back"),
+            Case("commands", 2_000, commands),
+            Case("round_trip_command", 200, round_trip_command),
             Case("cold_start", 1, cold_start, "a command; no server process to start"),
-            Case("queue", 1_000, commands, "commands"),
-            Case("queue", 10_000, commands, "commands", once=True),
-            Case("memory", 100_000, memory, "server, worker and client are one process", once=True),
+            Case("short_queue", SHORT, queue, "commands"),
+            Case("long_queue", LONG, queue, "commands; memory: server, worker and client are one process"),
         ),
         lambda: version("hyperqueue"),
         peer="hyperqueue",

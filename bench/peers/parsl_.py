@@ -7,8 +7,18 @@ from importlib.metadata import version
 from typing import Any
 
 from bench.peers.processes import descendants, resident_mb, settled_mb
-from bench.peers.system import Case, Figures, System
-from bench.peers.timing import SLOTS, noop, rate, round_trips, since_start, sleep_long
+from bench.peers.system import LONG, SHORT, Case, Figures, System
+from bench.peers.timing import (
+    SLOTS,
+    hold,
+    noop,
+    queued,
+    rate,
+    release_and_time,
+    release_file,
+    round_trips,
+    since_start,
+)
 
 
 def true_line() -> str:
@@ -46,12 +56,12 @@ def wait_for(app: Any, count: int) -> list[Any]:
 
 def functions(count: int) -> Figures:
     app = warm().python_app(noop)
-    return rate("functions", count, lambda: wait_for(app, count))
+    return rate(count, lambda: wait_for(app, count))
 
 
 def commands(count: int) -> Figures:
     app = warm().bash_app(true_line)
-    return rate("commands", count, lambda: wait_for(app, count), queue=False)
+    return rate(count, lambda: wait_for(app, count))
 
 
 def round_trip(count: int) -> Figures:
@@ -59,24 +69,27 @@ def round_trip(count: int) -> Figures:
     return round_trips(count, lambda: app().result())
 
 
+def round_trip_command(count: int) -> Figures:
+    app = warm().bash_app(true_line)
+    return round_trips(count, lambda: app().result())
+
+
 def cold_start(_: int) -> Figures:
     load().python_app(noop)().result()
-    return {"cold_start_s": since_start()}
+    return since_start()
 
 
-def memory(count: int) -> Figures:
+def queue(waiting: int) -> Figures:
     """The interchange is the server; the client's process keeps a record of each task too."""
-    parsl = warm()
-    block, call = parsl.python_app(sleep_long), parsl.python_app(noop)
+    parsl, release = warm(), release_file()
+    block, call = parsl.python_app(hold), parsl.python_app(noop)
     interchange = descendants("interchange")[-1]
-    futures = [block() for _ in range(SLOTS)] + [call() for _ in range(count)]
-    figures = {
-        "memory_mb": settled_mb(interchange),
-        "memory_peak_mb": resident_mb(interchange, peak=True),
-        "memory_client_mb": resident_mb("self"),
-    }
-    del futures
-    return figures
+    holding = [block(str(release)) for _ in range(SLOTS)]
+    futures = [call() for _ in range(queued(waiting))]
+    memory = {"memory_mb": settled_mb(interchange), "memory_client_mb": resident_mb("self")}
+    figures = release_and_time(release, lambda number: [future.result() for future in futures[:number]])
+    del holding
+    return {**figures, **memory}
 
 
 SYSTEMS = (
@@ -85,13 +98,13 @@ SYSTEMS = (
         "Parsl",
         __name__,
         (
-            Case("functions", 10_000, functions),
-            Case("commands", 5_000, commands, "a bash_app: through a shell"),
+            Case("functions", 5_000, functions),
+            Case("commands", 2_000, commands, "a bash_app: through a shell"),
             Case("round_trip", 300, round_trip),
-            Case("cold_start", 1, cold_start),
-            Case("queue", 1_000, functions),
-            Case("queue", 50_000, functions, once=True),
-            Case("memory", 100_000, memory, "the interchange", once=True),
+            Case("round_trip_command", 200, round_trip_command, "a bash_app: through a shell"),
+            Case("cold_start", 1, cold_start, "a call"),
+            Case("short_queue", SHORT, queue),
+            Case("long_queue", LONG // 2, queue, "memory: the interchange, and the client"),
         ),
         lambda: version("parsl"),
         peer="parsl",

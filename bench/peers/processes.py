@@ -63,13 +63,12 @@ def end_descendants(patience: float = 20.0) -> None:
         time.sleep(0.02)
 
 
-def resident_mb(pid: int | str, peak: bool = False) -> float:
-    """Resident memory of a process (or "self") now, or the most it ever had."""
-    field = "VmHWM:" if peak else "VmRSS:"
+def resident_mb(pid: int | str) -> float:
+    """Resident memory of a process (or "self") now."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(field):
+        if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
-    raise RuntimeError(f"no {field} of {pid}")
+    raise RuntimeError(f"{pid} has ended")
 
 
 def settled_mb(pid: int, patience: float = 30.0) -> float:

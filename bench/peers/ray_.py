@@ -9,8 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from bench.peers.processes import descendants, resident_mb, settled_mb
-from bench.peers.system import Case, Figures, System
-from bench.peers.timing import SLOTS, noop, rate, round_trips, run_true, since_start, sleep_long
+from bench.peers.system import LONG, SHORT, Case, Figures, System
+from bench.peers.timing import (
+    SLOTS,
+    hold,
+    noop,
+    queued,
+    rate,
+    release_and_time,
+    release_file,
+    round_trips,
+    run_true,
+    since_start,
+)
 
 
 def node() -> Any:
@@ -39,13 +50,13 @@ def warm() -> Any:
 def functions(count: int) -> Figures:
     ray = warm()
     call = ray.remote(noop)
-    return rate("functions", count, lambda: ray.get([call.remote() for _ in range(count)]))
+    return rate(count, lambda: ray.get([call.remote() for _ in range(count)]))
 
 
 def commands(count: int) -> Figures:
     ray = warm()
     call = ray.remote(run_true)
-    return rate("commands", count, lambda: ray.get([call.remote() for _ in range(count)]), queue=False)
+    return rate(count, lambda: ray.get([call.remote() for _ in range(count)]))
 
 
 def round_trip(count: int) -> Figures:
@@ -54,25 +65,29 @@ def round_trip(count: int) -> Figures:
     return round_trips(count, lambda: ray.get(call.remote()))
 
 
+def round_trip_command(count: int) -> Figures:
+    ray = warm()
+    call = ray.remote(run_true)
+    return round_trips(count, lambda: ray.get(call.remote()))
+
+
 def cold_start(_: int) -> Figures:
     ray = node()
     ray.get(ray.remote(noop).remote())
-    return {"cold_start_s": since_start()}
+    return since_start()
 
 
-def memory(count: int) -> Figures:
+def queue(waiting: int) -> Figures:
     """The driver holds the queue of what it submitted; the two daemons are counted as the server."""
-    ray = warm()
-    block, call = ray.remote(sleep_long), ray.remote(noop)
+    ray, release = warm(), release_file()
+    block, call = ray.remote(hold), ray.remote(noop)
     daemons = [descendants("raylet/raylet")[0], descendants("gcs_server")[0]]
-    futures = [block.remote() for _ in range(SLOTS)] + [call.remote() for _ in range(count)]
-    figures = {
-        "memory_mb": sum(settled_mb(pid) for pid in daemons),
-        "memory_peak_mb": sum(resident_mb(pid, peak=True) for pid in daemons),
-        "memory_client_mb": resident_mb("self"),
-    }
-    del futures
-    return figures
+    holding = [block.remote(str(release)) for _ in range(SLOTS)]
+    futures = [call.remote() for _ in range(queued(waiting))]
+    memory = {"memory_mb": sum(settled_mb(pid) for pid in daemons), "memory_client_mb": resident_mb("self")}
+    figures = release_and_time(release, lambda number: ray.get(futures[:number]))
+    del holding
+    return {**figures, **memory}
 
 
 SYSTEMS = (
@@ -81,14 +96,14 @@ SYSTEMS = (
         "Ray",
         __name__,
         (
-            Case("functions", 10_000, functions),
-            Case("commands", 5_000, commands, "a function that calls subprocess.call"),
+            Case("functions", 5_000, functions),
+            Case("commands", 2_000, commands, "a function that calls subprocess.call"),
             Case("round_trip", 300, round_trip),
-            Case("cold_start", 1, cold_start),
-            Case("queue", 1_000, functions),
-            Case("queue", 100_000, functions, once=True),
+            Case("round_trip_command", 200, round_trip_command, "a function that calls subprocess.call"),
+            Case("cold_start", 1, cold_start, "a call"),
+            Case("short_queue", SHORT, queue),
             Case(
-                "memory", 100_000, memory, "raylet and GCS; the queue itself is in the client, Ray's driver", once=True
+                "long_queue", LONG, queue, "memory: raylet and GCS, and the client, Ray's driver, which has the queue"
             ),
         ),
         lambda: version("ray"),

@@ -12,10 +12,21 @@ import time
 from typing import Any
 
 from bench.peers.processes import resident_mb, settled_mb
-from bench.peers.system import Case, Figures, System
-from bench.peers.timing import SLOTS, noop, per_task, percentiles, rate, round_trips, seconds_of, since_start
+from bench.peers.system import LONG, SHORT, Case, Figures, System
+from bench.peers.timing import (
+    SLOTS,
+    hold,
+    hold_command,
+    noop,
+    queued,
+    rate,
+    release_and_time,
+    release_file,
+    round_trips,
+    seconds_of,
+    since_start,
+)
 
-WINDOW = 1_000  # of a long array the time per task is taken over so many, while the rest waits
 SPECS = 10_000  # distinct tasks per submission, the most that the server takes at once
 
 
@@ -48,23 +59,18 @@ def warm_executor() -> Any:
 
 def functions(count: int) -> Figures:
     executor = warm_executor()
-    return rate("functions", count, lambda: list(executor.map(noop, range(count))))
-
-
-def round_trip(count: int) -> Figures:
-    executor = warm_executor()
-    return round_trips(count, lambda: executor.submit(noop, None).result())
-
-
-def cold_start_function(_: int) -> Figures:
-    importlib.import_module("shoal").Executor().submit(noop, None).result()
-    return {"cold_start_function_s": since_start()}
+    return rate(count, lambda: list(executor.map(noop, range(count))))
 
 
 def commands(count: int) -> Figures:
     warm_client()
     arguments = ("sweep", "-q", f"i=1..{count}", "--", "/bin/true")
-    return rate("commands", count, lambda: cli(*arguments), queue=False)
+    return rate(count, lambda: cli(*arguments))
+
+
+def round_trip(count: int) -> Figures:
+    executor = warm_executor()
+    return round_trips(count, lambda: executor.submit(noop, None).result())
 
 
 def round_trip_command(count: int) -> Figures:
@@ -79,69 +85,81 @@ def round_trip_command(count: int) -> Figures:
                 return
             after = page["last"]
 
-    return percentiles([seconds_of(one) * 1e3 for _ in range(count)], "round_trip_command")
+    return round_trips(count, one)
 
 
 def cold_start(_: int) -> Figures:
-    return {"cold_start_s": seconds_of(lambda: cli("run", "--", "true"))}
+    return {"s": seconds_of(lambda: cli("run", "--", "true"))}
 
 
-def array(count: int) -> Figures:
-    """Time per task with so many elements queued: from the submission to the end of the first thousand."""
-    server, done = warm_client(), min(count, WINDOW)
-
-    def work() -> None:
-        run = server.submit({"tasks": [{"command": ["/bin/true"], "array": f"1-{count}"}], "cwd": "/"})["run"]
-        while server.run(run)["counts"].get("succeeded", 0) < done:
-            time.sleep(0.02)
-
-    return per_task("array", count, seconds_of(work), done)
+def cold_start_call(_: int) -> Figures:
+    importlib.import_module("shoal").Executor().submit(noop, None).result()
+    return since_start()
 
 
-def busy_client() -> Any:
-    """A client of a server whose slots are all taken for a long time."""
-    server = warm_client()
-    server.submit({"tasks": [{"command": ["/bin/sleep", "600"], "array": f"1-{SLOTS}"}], "cwd": "/"})
-    while server.server()["live"] < SLOTS:
-        time.sleep(0.05)
-    return server
+def row_of(server: Any, run: str) -> dict[str, Any]:
+    """A run as it is listed, without its tasks and calls: to ask for those would cost the server what is measured."""
+    return next(dict(row) for row in server.runs()["runs"] if row["run"] == run)
 
 
-def server_memory(server: Any, name: str) -> Figures:
-    """What the server's process holds now."""
+def wait_until_held(server: Any, run: str) -> None:
+    """Wait until the tasks that keep the slots busy have all of them."""
+    while row_of(server, run)["counts"].get("running", 0) < SLOTS:
+        time.sleep(0.02)
+
+
+def queue(waiting: int) -> Figures:
+    """Calls by `map`, as many as the others have futures."""
+    executor, server, release = warm_executor(), client(), release_file()
     pid = server.server()["pid"]
-    return {f"{name}_mb": settled_mb(pid), f"{name}_peak_mb": resident_mb(pid, peak=True)}
+    holding = [executor.submit(hold, str(release)) for _ in range(SLOTS)]
+    wait_until_held(server, executor.run)
+    results, taken = executor.map(noop, range(queued(waiting))), 0
+    while row_of(server, executor.run)["total"] < queued(waiting):
+        time.sleep(0.1)  # until all of them are with the server
+    memory = {"memory_mb": settled_mb(pid), "memory_client_mb": resident_mb("self")}
+
+    def wait_for(number: int) -> None:
+        nonlocal taken
+        for _ in range(number - taken):
+            next(results)
+        taken = number
+
+    figures = release_and_time(release, wait_for)
+    del holding
+    return {**figures, **memory}
 
 
-def submit_patiently(server: Any, submission: dict[str, Any]) -> None:
-    """Submit, and again later if the server refuses because it is busy."""
+def submit_patiently(server: Any, submission: dict[str, Any]) -> str:
+    """Submit, and again later if the server refuses because it is busy; the run."""
     errors = importlib.import_module("shoal.model.errors")
     while True:
         try:
-            server.submit(submission)
+            return str(server.submit(submission)["run"])
         except errors.ShoalError as error:
             if not error.transient:
                 raise
             time.sleep(0.5)
-        else:
-            return
 
 
-def memory(count: int) -> Figures:
-    """Each task with a command line of its own."""
-    server = busy_client()
-    for first in range(0, count, SPECS):
-        last = min(count, first + SPECS)
+def queue_commands(waiting: int) -> Figures:
+    """Commands, each with a command line and a name of its own."""
+    server, release = warm_client(), release_file()
+    pid = server.server()["pid"]
+    held = server.submit({"tasks": [{"command": hold_command(str(release)), "array": f"1-{SLOTS}"}], "cwd": "/"})
+    wait_until_held(server, held["run"])
+    runs = []
+    for first in range(0, queued(waiting), SPECS):
+        last = min(queued(waiting), first + SPECS)
         tasks = [{"name": f"t{n}", "command": ["/bin/true", str(n)]} for n in range(first, last)]
-        submit_patiently(server, {"tasks": tasks, "cwd": "/"})
-    return server_memory(server, "memory")
+        runs.append(submit_patiently(server, {"tasks": tasks, "cwd": "/"}))
+    memory = {"memory_mb": settled_mb(pid)}
 
+    def wait_for(number: int) -> None:
+        while row_of(server, runs[0])["counts"].get("succeeded", 0) < number:
+            time.sleep(0.01)
 
-def memory_array(count: int) -> Figures:
-    """The same number as one array."""
-    server = busy_client()
-    server.submit({"tasks": [{"command": ["/bin/true", "{i}"], "array": f"1-{count}"}], "cwd": "/"})
-    return server_memory(server, "memory_array")
+    return {**release_and_time(release, wait_for), **memory}
 
 
 def own_version() -> str:
@@ -155,18 +173,16 @@ SYSTEMS = (
         "Shoal",
         __name__,
         (
-            Case("functions", 10_000, functions),
-            Case("commands", 5_000, commands, "`shoal sweep`, its own start included"),
+            Case("functions", 5_000, functions),
+            Case("commands", 2_000, commands, "`shoal sweep`, its own start included"),
             Case("round_trip", 300, round_trip),
-            Case("round_trip", 300, round_trip_command, "a command, submitted and awaited over HTTP"),
-            Case("cold_start", 1, cold_start, "`shoal run -- true`"),
-            Case("cold_start", 1, cold_start_function),
-            Case("queue", 1_000, functions),
-            Case("queue", 100_000, functions, once=True),
-            Case("queue", 1_000, array, "an array of commands"),
-            Case("queue", 1_000_000, array, "the first 1,000 commands of an array that long"),
-            Case("memory", 100_000, memory, "distinct tasks", once=True),
-            Case("memory", 100_000, memory_array, "one array", once=True),
+            Case("round_trip_command", 200, round_trip_command, "submitted and awaited over HTTP"),
+            Case("cold_start", 1, cold_start, "`shoal run -- true`, a command"),
+            Case("cold_start_call", 1, cold_start_call, "the first call of an Executor"),
+            Case("short_queue", SHORT, queue),
+            Case("long_queue", LONG, queue, "memory: the server, and the client"),
+            Case("short_queue_commands", SHORT, queue_commands, "distinct commands"),
+            Case("long_queue_commands", LONG, queue_commands, "distinct commands; memory: the server"),
         ),
         own_version,
     ),

@@ -5,14 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-REPETITIONS = 3
-# In the order in which they are run; within a repetition all systems do one before any does the next.
-MEASURES = ("functions", "commands", "round_trip", "cold_start", "queue", "memory")
+# In the order in which they are run; within a round all systems do one before any does the next.
+MEASURES = (
+    "round_trip",
+    "round_trip_command",
+    "functions",
+    "commands",
+    "cold_start",
+    "cold_start_call",
+    "short_queue",
+    "long_queue",
+    "short_queue_commands",
+    "long_queue_commands",
+)
+SHORT, LONG = 1_000, 100_000  # tasks that wait in a short and in a long queue
 
 # Ends of names, the longer ones first.
-UNITS = {"_per_s": "1/s", "_growth": "ratio", "_ms": "ms", "_us": "us", "_mb": "MB", "_s": "s"}
+UNITS = {"_per_s": "1/s", "_ms": "ms", "_mb": "MB", "_s": "s"}
 
-# What a case gives: the metric's name with its unit at the end (functions_per_s, cold_start_s, ...), and its value.
+# What a case gives: what stands behind the measure in the figure's name, with the unit at its end (per_s, p50_ms, s).
 Figures = dict[str, float]
 
 
@@ -24,16 +35,6 @@ class Case:
     count: int
     run: Callable[[int], Figures]
     note: str = ""
-    once: bool = False  # one repetition is enough or all there is time for
-
-    @property
-    def key(self) -> str:
-        """What this case is called between processes."""
-        return f"{self.run.__name__}:{self.count}"
-
-    def label(self, count: int) -> str:
-        """What a row without a figure is called."""
-        return f"queue_{self.run.__name__}_{count}" if self.measure == "queue" else self.run.__name__
 
     def scaled(self, scale: float) -> int:
         """How many tasks in a run that is made smaller to try it out."""
@@ -42,7 +43,7 @@ class Case:
 
 @dataclass(frozen=True)
 class System:
-    """A system and what is measured of it."""
+    """A system and what is measured of it, at most one case for each measure."""
 
     name: str
     title: str
@@ -50,6 +51,10 @@ class System:
     cases: tuple[Case, ...]
     version: Callable[[], str]
     peer: str = ""  # the name it is installed under; empty: it runs in the interpreter of the repository
+
+    def case(self, measure: str) -> Case | None:
+        """The case of a measure; None if the system has no such thing."""
+        return next((case for case in self.cases if case.measure == measure), None)
 
 
 def unit_of(metric: str) -> str:

@@ -1,207 +1,200 @@
-"""Writes the figures of the last measurement into docs/benchmarks.md, between its two marks.
+"""Writes the figures of the last complete measurement into docs/benchmarks.md, between its two marks.
 
-    python -m bench.peers.table [--rows FILE] [--page FILE]
+    python -m bench.peers.table [--rows FILE] [--show] [--last]
 
-What has not been measured yet is "not yet run", what a system cannot do is a dash, and what gave no result is "none".
+What has not been measured yet is "not yet run", what a system cannot do is a dash, and what took too long is "> 100 s".
+`--show` prints it and leaves the page as it is. `--last` takes the run that ended last, and prints it if it was a trial.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
+import statistics
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.figures import number, number_beside, put_between, spread, verdict
 from bench.peers.install import ROOT
-from bench.peers.measure import OUT, SYSTEMS, Row, read
-from bench.peers.system import System
+from bench.peers.measure import NOT_INSTALLED, OUT, SYSTEMS, TOO_LONG, TRIAL
+from bench.peers.results import ROUND_TRIP, Results, read
+from bench.peers.system import LONG, SHORT, System
 
 PAGE = ROOT / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- figures: written by bench/peers/table.py -->", "<!-- end of figures -->"
 BASELINES = ("pool", "spawn")
-NOT_YET, CANNOT, NONE = "not yet run", "–", "none"
-ONCE = " (1)"
+OURS = "shoal"
+NOT_YET, CANNOT = "not yet run", "–"
 DURABLE = {"shoal": "yes", "pool": CANNOT, "spawn": CANNOT}
 
-Rows = dict[str, Row]
+Values = Callable[[Results, str], list[float]]
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its head, the measure that fills it, the text of a cell, and what to compare (small is good)."""
+    """A column: its head, the measure that it comes from, its values by round, and which of them are good."""
 
     head: str
     measure: str
-    text: Callable[[System, Rows], str]
-    score: Callable[[System, Rows], float | None] = lambda system, rows: None
+    values: Values
+    is_more_better: bool = False
+    more: tuple[str, Values] | None = None  # a second figure of the same kind that only some systems have
 
 
-def value_of(system: System, rows: Rows, metric: str) -> float | None:
-    """A figure of a system, if there is one."""
-    found = rows.get(f"{system.name}.{metric}", {}).get("value")
-    return None if found is None else float(found)
+def figure(metric: str) -> Values:
+    """A figure as it was measured."""
+    return lambda results, system: results.of(f"{system}.{metric}")
 
 
-def number(value: float) -> str:
-    """Three figures are enough."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+def ratio(upper: str, lower: str) -> Values:
+    """One figure over another, round by round."""
+    return lambda results, system: results.ratios(f"{system}.{upper}", [f"{system}.{lower}"])
 
 
-def figures(system: System, rows: Rows, *metrics: str) -> str:
-    """Figures of one measure, with a mark if they come from a single run; empty if one is missing."""
-    values = [value_of(system, rows, metric) for metric in metrics]
-    if any(value is None for value in values):
-        return ""
-    once = any("one run" in rows[f"{system.name}.{metric}"]["note"] for metric in metrics)
-    return " / ".join(number(value) for value in values if value is not None) + (ONCE if once else "")
+def memory(results: Results, system: str) -> list[float]:
+    """The server's memory and the client's, where that is another process."""
+    client = results.values.get(f"{system}.long_queue_memory_client_mb", {})
+    server = results.values.get(f"{system}.long_queue_memory_mb", {})
+    return [value + client.get(at, 0.0) for at, value in server.items()]
 
 
-def rate_text(measure: str, usual: int) -> Callable[[System, Rows], str]:
-    """Tasks per second, and of how many tasks if not of the usual number."""
-
-    def text(system: System, rows: Rows) -> str:
-        found = figures(system, rows, f"{measure}_per_s")
-        counts = [case.count for case in system.cases if case.measure == measure]
-        return f"{found}, of {counts[0]:,}" if found and counts[0] != usual else found
-
-    return text
-
-
-def pair_text(first: Iterable[str], second: Iterable[str], labels: tuple[str, str]) -> Callable[[System, Rows], str]:
-    """Figures that every system has, and some that only Shoal has, each with a label."""
-
-    def text(system: System, rows: Rows) -> str:
-        one, two = figures(system, rows, *first), figures(system, rows, *second)
-        if system.name != "shoal":
-            return one
-        return "; ".join(f"{label}: {found}" for label, found in zip(labels, (one, two), strict=True) if found)
-
-    return text
-
-
-def growth_text(system: System, rows: Rows) -> str:
-    """How the time per task grew, and between which lengths of the queue."""
-    parts = []
-    for kind in ("queue", "array"):
-        growth = value_of(system, rows, f"{kind}_growth")
-        pattern = re.compile(rf"{system.name}\.{kind}_([0-9]+)_us")
-        counts = [
-            int(m[1]) for name, row in rows.items() if (m := pattern.fullmatch(name)) and row["value"] is not None
-        ]
-        if growth is not None:
-            what = "array of " if kind == "array" else ""
-            parts.append(f"{growth:.2f} ({what}{min(counts):,} → {max(counts):,})")
-    return "; ".join(parts)
-
-
-def memory_text(system: System, rows: Rows) -> str:
-    """The server's process, the client's where it is another, and Shoal's array."""
-    server = figures(system, rows, "memory_mb")
-    client = value_of(system, rows, "memory_client_mb")
-    array = figures(system, rows, "memory_array_mb")
-    found = server.removesuffix(ONCE) + (f" + {number(client)}" if client is not None else "")
-    return f"{found}; array: {array.removesuffix(ONCE)}" if array else found
-
-
-def memory_score(system: System, rows: Rows) -> float | None:
-    """Server and client together."""
-    server = value_of(system, rows, "memory_mb")
-    return None if server is None else server + (value_of(system, rows, "memory_client_mb") or 0.0)
-
-
-def low(metric: str) -> Callable[[System, Rows], float | None]:
-    """A figure that should be small."""
-    return lambda system, rows: value_of(system, rows, metric)
-
-
-def high(metric: str) -> Callable[[System, Rows], float | None]:
-    """A figure that should be large."""
-
-    def score(system: System, rows: Rows) -> float | None:
-        value = value_of(system, rows, metric)
-        return None if value is None else -value
-
-    return score
-
-
-TRIP, TRIP_COMMAND = (
-    ("round_trip_p50_ms", "round_trip_p99_ms"),
-    (
-        "round_trip_command_p50_ms",
-        "round_trip_command_p99_ms",
-    ),
-)
 COLUMNS = (
-    Column("functions/s (10,000)", "functions", rate_text("functions", 10_000), high("functions_per_s")),
-    Column("commands/s (5,000)", "commands", rate_text("commands", 5_000), high("commands_per_s")),
+    Column("functions/s", "functions", figure("functions_per_s"), True),
+    Column("commands/s", "commands", figure("commands_per_s"), True),
+    Column("round trip of a call, p50 ms", "round_trip", figure("round_trip_p50_ms")),
+    Column("round trip of a command, p50 ms", "round_trip_command", figure("round_trip_command_p50_ms")),
+    Column("cold start, s", "cold_start", figure("cold_start_s"), more=("a call", figure("cold_start_call_s"))),
     Column(
-        "round trip, p50 / p99 ms",
-        "round_trip",
-        pair_text(TRIP, TRIP_COMMAND, ("function", "command")),
-        low("round_trip_p50_ms"),
+        f"memory of server and client, MB ({LONG:,} queued)",
+        "long_queue",
+        memory,
+        more=("commands, server alone", figure("long_queue_commands_memory_mb")),
     ),
     Column(
-        "cold start, s",
-        "cold_start",
-        pair_text(("cold_start_s",), ("cold_start_function_s",), ("command", "function")),
-        low("cold_start_s"),
+        f"long queue, tasks/s ({LONG:,} queued)",
+        "long_queue",
+        figure("long_queue_per_s"),
+        True,
+        more=("commands", figure("long_queue_commands_per_s")),
     ),
-    Column("queue growth", "queue", growth_text),  # no contest: what is left after 1.0 is noise
-    Column("memory, MB (100,000 queued)", "memory", memory_text, memory_score),
-    Column("durable", "", lambda system, rows: DURABLE.get(system.name, "no")),
+    Column(
+        f"the same over {SHORT:,} queued",
+        "long_queue",
+        ratio("long_queue_per_s", "short_queue_per_s"),
+        True,
+        more=("commands", ratio("long_queue_commands_per_s", "short_queue_commands_per_s")),
+    ),
 )
+NO_CONTEST = COLUMNS[-1]  # what is left around 1.0 is noise
 
 
-def cell(column: Column, system: System, rows: Rows, best: float | None) -> str:
+def first_of(column: Column, results: Results) -> System | None:
+    """The system with the best median of a column; None where nothing was measured, or where there is no contest."""
+    found = {s.name: column.values(results, s.name) for s in SYSTEMS if s.name not in BASELINES}
+    medians = {name: statistics.median(values) for name, values in found.items() if values}
+    if not medians or column is NO_CONTEST:
+        return None
+    best = (max if column.is_more_better else min)(medians, key=lambda name: medians[name])
+    return next(system for system in SYSTEMS if system.name == best)
+
+
+def with_rounds(values: Sequence[float], results: Results) -> str:
+    """Median, least and most, and of how many rounds if not of all."""
+    text = spread(values)
+    return text if len(values) == results.rounds else f"{text}, {len(values)} of {results.rounds} rounds"
+
+
+def of_other_count(column: Column, system: System) -> str:
+    """How many tasks a figure is of, where it is not the number that Shoal has."""
+    ours, theirs = (one.case(column.measure) for one in (next(s for s in SYSTEMS if s.name == OURS), system))
+    return f", of {theirs.count:,}" if ours and theirs and ours.count != theirs.count else ""
+
+
+def reason(column: Column, system: System, results: Results) -> str:
+    """What stands in a cell that has no figure."""
+    problem = results.problems.get(f"{system.name}.{column.measure}", "")
+    if problem:
+        return f"> {results.limit:.0f} s" if problem.startswith(TOO_LONG) else "failed"
+    if results.versions.get(system.name) == NOT_INSTALLED:
+        return NOT_INSTALLED
+    return CANNOT if column.values is memory and system.name in BASELINES else NOT_YET
+
+
+def cell(column: Column, system: System, results: Results, first: System | None) -> str:
     """One cell; the best of a column in bold."""
-    if column.measure and column.measure not in {case.measure for case in system.cases}:
+    if system.case(column.measure) is None:
         return CANNOT
-    text = column.text(system, rows)
-    if not text:
-        version = rows.get(f"{system.name}.version", {}).get("note", "")
-        tried = any(name.startswith(f"{system.name}.{column.measure}") for name in rows)
-        return "not installed" if version == "not installed" else NONE if tried else NOT_YET
-    return f"**{text}**" if best is not None and column.score(system, rows) == best else text
+    values = column.values(results, system.name)
+    if not values:
+        return reason(column, system, results)
+    text = with_rounds(values, results) + of_other_count(column, system)
+    text = f"**{text}**" if first is system else text
+    more = column.more[1](results, system.name) if column.more else []
+    return f"{text}; {column.more[0]}: {with_rounds(more, results)}" if column.more and more else text
 
 
-def comparison(rows: Rows) -> list[str]:
+def comparison(results: Results) -> list[str]:
     """The table that one looks at: a line per system."""
-    heads = ["", *(column.head for column in COLUMNS)]
+    heads = ["", *(column.head for column in COLUMNS), "durable"]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
-    best: list[float | None] = []
-    for column in COLUMNS:
-        scores = [column.score(system, rows) for system in SYSTEMS if system.name not in BASELINES]
-        best.append(min((score for score in scores if score is not None), default=None))
+    firsts = [first_of(column, results) for column in COLUMNS]
     for system in SYSTEMS:
-        version = rows.get(f"{system.name}.version", {}).get("note", "")
-        title = system.title if system.name in BASELINES or not version[:1].isdecimal() else f"{system.title} {version}"
-        firsts = [None] * len(best) if system.name in BASELINES else best
-        cells = [cell(column, system, rows, first) for column, first in zip(COLUMNS, firsts, strict=True)]
-        lines.append(f"| {' | '.join([title, *cells])} |")
+        version = results.versions.get(system.name, "")
+        is_told = system.name not in BASELINES and version[:1].isdecimal()
+        cells = [cell(column, system, results, first) for column, first in zip(COLUMNS, firsts, strict=True)]
+        title = f"{system.title} {version}" if is_told else system.title
+        lines.append(f"| {' | '.join([title, *cells, DURABLE.get(system.name, 'no')])} |")
     return lines
 
 
-def every_figure(rows: Rows) -> list[str]:
-    """All rows, with how they came about."""
-    lines = ["| name | value | unit | how |", "|---|---|---|---|"]
-    for name in sorted(rows):
-        row = rows[name]
-        if name != "machine" and not name.endswith(".version"):
-            value = NONE if row["value"] is None else number(row["value"])
-            lines.append(f"| `{name}` | {value} | {row['unit']} | {row['note'].replace('|', '/')} |")
+def places(results: Results) -> list[str]:
+    """Where Shoal is first, and who is where it is not."""
+    ahead: list[str] = []
+    behind: list[str] = []
+    for column in COLUMNS:
+        first = first_of(column, results)
+        if first is not None:
+            head = column.head.partition(",")[0]
+            (ahead if first.name == OURS else behind).append(
+                head if first.name == OURS else f"{head} ({first.title} is)"
+            )
+    lines = [f"Shoal is first in: {', '.join(ahead) or 'nothing'}."]
+    return [*lines, f"It is not first in: {', '.join(behind)}."] if behind else lines
+
+
+def round_trip(results: Results) -> str:
+    """The one ratio that was asked for."""
+    values = results.round_trip_ratios()
+    text = spread(values, lambda value: number_beside(ROUND_TRIP.bound, value)) if values else "missing"
+    return f"`{ROUND_TRIP.name}` ({ROUND_TRIP.what}): {text}; asked {ROUND_TRIP.asked}; holds: {verdict(ROUND_TRIP, values)}."
+
+
+def every_figure(results: Results) -> list[str]:
+    """All figures, with how they came about, and what gave none."""
+    lines = ["| name | median (least to most) | unit | rounds | how |", "|---|---|---|---|---|"]
+    for name in sorted({*results.values, *results.problems}):
+        if name in results.problems:
+            lines.append(f"| `{name}` | none | | | {results.problems[name].replace('|', '/')} |")
+        if name in results.values:
+            values, how = results.of(name), results.note(name).replace("|", "/")
+            lines.append(f"| `{name}` | {spread(values)} | {results.units[name]} | {len(values)} | {how} |")
     return lines
 
 
-def render(rows: Rows) -> str:
+def render(results: Results) -> str:
     """Everything between the marks."""
-    machine = rows.get("machine", {}).get("note", NOT_YET)
-    lines = [f"Machine: {machine}.", "", *comparison(rows)]
-    lines += ["", "In bold: the best of a column (the first two lines are not in the contest). (1): a single run."]
-    if rows:
-        lines += ["", "### Every figure", "", *every_figure(rows)]
-    return "\n".join(lines)
+    took = "the run was broken off" if results.seconds is None else f"{number(results.seconds / 60)} minutes in all"
+    scale = "" if results.scale == 1.0 else f" A trial with {results.scale:g} of the tasks: its figures mean nothing."
+    lines = [f"{results.provenance} {results.rounds} rounds, {took}.{scale}", "", *comparison(results), ""]
+    lines += ["Medians, in brackets the least and the most of the rounds. In bold: the best of a column (the first two"]
+    lines += ["lines are not in the contest).", "", *places(results), "", round_trip(results)]
+    return "\n".join([*lines, "", "### Every figure", "", *every_figure(results)])
+
+
+def is_newer(one: Path, other: Path) -> bool:
+    """True if the first file was written later, or is the only one."""
+    return one.exists() and (not other.exists() or one.stat().st_mtime > other.stat().st_mtime)
 
 
 def main() -> int:
@@ -209,15 +202,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Write the figures into docs/benchmarks.md.")
     parser.add_argument("--rows", type=Path, default=OUT)
     parser.add_argument("--page", type=Path, default=PAGE)
+    parser.add_argument("--show", action="store_true", help="print the figures, change no page")
+    parser.add_argument("--last", action="store_true", help="of the last run; only print it if it was a trial")
     args = parser.parse_args()
-    before, begin, rest = args.page.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        print(f"{args.page} has no marks: {BEGIN} and {END}", file=sys.stderr)
+    if args.last and is_newer(TRIAL, OUT):
+        args.rows, args.show = TRIAL, True
+    if not args.rows.exists():
+        print("no complete run here: make bench-peers", file=sys.stderr)
         return 1
-    text = render({row["name"]: row for row in read(args.rows)})
-    args.page.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
-    return 0
+    text = render(read(args.rows))
+    if args.show:
+        print(text)
+        return 0
+    return 0 if put_between(args.page, BEGIN, END, text) else 1
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Timing of many tasks, of one task many times, and of a start from nothing; and the tasks themselves."""
+"""Timing of many tasks, of one task many times, of a start from nothing, and of a queue; and the tasks themselves."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ import os
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from bench.peers.system import Figures
 
 SLOTS = 2  # tasks at a time, in every system
 STARTED = "BENCH_STARTED"  # when the harness started this process, in seconds since the epoch
+# With a queue, the rate is that of a window of tasks behind the first ones; so many more as the case says wait behind it
+# until its end. What is not through after some seconds is counted as far as it came, where a system tells how far.
+FIRST, WINDOW, PATIENCE = 200, 2_000, 12.0
+RELEASE = "release"  # the file for which the tasks in front of a queue wait
 
 
 def noop(_: object = None) -> None:
@@ -22,9 +27,34 @@ def run_true(_: object = None) -> int:
     return subprocess.call(["/bin/true"])
 
 
-def sleep_long(_: object = None) -> None:
-    """Keeps a slot busy for longer than a case may take."""
-    time.sleep(600)
+def hold(path: str) -> None:
+    """Keeps a slot busy until a file is there."""
+    while not os.path.exists(path):
+        time.sleep(0.002)
+
+
+def hold_command(path: str) -> list[str]:
+    """The same as a command."""
+    return ["/bin/sh", "-c", f"while [ ! -e {path} ]; do sleep 0.01; done"]
+
+
+def release_file() -> Path:
+    """Where the tasks in front of a queue look."""
+    return Path(RELEASE).absolute()
+
+
+def queued(waiting: int) -> int:
+    """How many tasks to submit, so that so many still wait at the end of the window."""
+    return FIRST + WINDOW + waiting
+
+
+def release_and_time(path: Path, wait_for: Callable[[int], object]) -> Figures:
+    """Let the queue go; tasks per second over the window. `wait_for` returns when the first so many tasks are through."""
+    path.touch()
+    wait_for(FIRST)
+    began = time.perf_counter()
+    wait_for(FIRST + WINDOW)
+    return {"per_s": WINDOW / (time.perf_counter() - began)}
 
 
 def seconds_of(work: Callable[[], object]) -> float:
@@ -34,8 +64,8 @@ def seconds_of(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def rate(measure: str, count: int, work: Callable[[], object], queue: bool = True) -> Figures:
-    """Tasks per second; `queue`: also the time per task with that many queued at once.
+def rate(count: int, work: Callable[[], object]) -> Figures:
+    """Tasks per second.
 
     Where the work gives a list, it must be the results of all: None of each function, 0 of each command.
     """
@@ -44,26 +74,22 @@ def rate(measure: str, count: int, work: Callable[[], object], queue: bool = Tru
     took = time.perf_counter() - began
     if isinstance(results, list) and (len(results) != count or any(results)):
         raise RuntimeError(f"{len(results)} results of {count}, {sum(map(bool, results))} of them bad")
-    figures = {f"{measure}_per_s": count / took}
-    return figures | per_task("queue", count, took) if queue else figures
-
-
-def per_task(kind: str, queued: int, took: float, done: int = 0) -> Figures:
-    """Time per task with so many queued; `done`: of how many it was taken, if not of all."""
-    return {f"{kind}_{queued}_us": took / (done or queued) * 1e6}
+    return {"per_s": count / took}
 
 
 def round_trips(count: int, one: Callable[[], object]) -> Figures:
-    """One task at a time, back to back."""
+    """One task at a time, back to back; the first tenth is not counted."""
+    for _ in range(count // 10):
+        one()
     return percentiles([seconds_of(one) * 1e3 for _ in range(count)])
 
 
-def percentiles(milliseconds: list[float], name: str = "round_trip") -> Figures:
+def percentiles(milliseconds: list[float]) -> Figures:
     """p50 and p99 of these times."""
     times = sorted(milliseconds)
-    return {f"{name}_p{p}_ms": times[min(len(times) - 1, len(times) * p // 100)] for p in (50, 99)}
+    return {f"p{p}_ms": times[min(len(times) - 1, len(times) * p // 100)] for p in (50, 99)}
 
 
-def since_start() -> float:
+def since_start() -> Figures:
     """Seconds since the harness started this process: interpreter, imports and all."""
-    return time.time() - float(os.environ[STARTED])
+    return {"s": time.time() - float(os.environ[STARTED])}

@@ -1,9 +1,11 @@
-/* The program that drives Work Queue for work_queue.py:  drive PORTFILE MODE COUNT WORKERS COMMAND
+/* The program that drives Work Queue for work_queue.py:  drive PORTFILE MODE COUNT WORKERS COMMAND [HOLD FIRST WINDOW PATIENCE]
    It waits for its workers and warms them up, then, by mode:
      all    submits COUNT tasks and waits for all       -> "seconds S"
      each   one task at a time                          -> "each MS", COUNT times
      first  one task, no warming up                     -> "seconds S"
-     queue  submits COUNT tasks behind two long ones    -> "queued N", then waits until its input is closed
+     queue  submits COUNT tasks behind some that wait   -> "queued N", then "rate R": tasks per second over a window
+            (HOLD FIRST WINDOW PATIENCE: the command that waits; the window begins behind so many tasks and has so
+            many; after so many seconds either part of it ends as far as it came)
    Tasks that fail are counted: "bad N". */
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,8 +36,9 @@ static int collect(struct work_queue *queue) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 6) return 2;
+    if (argc < 6) return 2;
     const char *mode = argv[2], *command = argv[5];
+    if (!strcmp(mode, "queue") && argc != 10) return 2;
     int count = atoi(argv[3]), workers = atoi(argv[4]), done = 0, bad = 0;
     struct work_queue *queue = work_queue_create(0);
     if (!queue) return 1;
@@ -68,12 +71,27 @@ int main(int argc, char **argv) {
             printf("each %.4f\n", (now() - start) * 1e3);
         }
     } else if (!strcmp(mode, "queue")) {
-        for (int i = 0; i < workers; i++) submit(queue, "/bin/sleep 170");
+        int first = atoi(argv[7]), window = atoi(argv[8]);
+        double patience = atof(argv[9]);
+        for (int i = 0; i < workers; i++) submit(queue, argv[6]);
         for (int i = 0; i < count; i++) submit(queue, command);
         work_queue_wait(queue, 1);
         printf("queued %d\n", count);
         fflush(stdout);
-        while (getchar() != EOF);
+        began = now();
+        while (done < first && (done <= workers || now() - began < patience)) {
+            int result = collect(queue);
+            done += result != 0;
+            bad += result == 2;
+        }
+        began = now();
+        first = done;
+        while (done < first + window && (done == first || now() - began < patience)) {
+            int result = collect(queue);
+            done += result != 0;
+            bad += result == 2;
+        }
+        printf("rate %.6f\n", (done - first) / (now() - began));
     } else {
         for (int i = 0; i < count; i++) submit(queue, command);
         while (done < count) {

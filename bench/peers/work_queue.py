@@ -9,9 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.peers.install import work_queue_program
-from bench.peers.processes import resident_mb, settled_mb
-from bench.peers.system import Case, Figures, System
-from bench.peers.timing import SLOTS, per_task, percentiles, since_start
+from bench.peers.processes import settled_mb
+from bench.peers.system import LONG, SHORT, Case, Figures, System
+from bench.peers.timing import (
+    FIRST,
+    PATIENCE,
+    SLOTS,
+    WINDOW,
+    hold_command,
+    percentiles,
+    queued,
+    release_file,
+    since_start,
+)
 
 PEERS = "BENCH_PEERS"  # the directory of the peers, set by the harness
 
@@ -36,6 +46,8 @@ def start(mode: str, count: int, workers: int = SLOTS) -> Pair:
     """Start the program, then the workers on the port it took."""
     port = Path("port")
     command = [str(work_queue_program(Path(os.environ[PEERS]))), str(port), mode, str(count), str(workers), "/bin/true"]
+    if mode == "queue":
+        command += [hold_command(str(release_file()))[2], str(FIRST), str(WINDOW), str(PATIENCE)]
     program = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
@@ -54,29 +66,28 @@ def start(mode: str, count: int, workers: int = SLOTS) -> Pair:
 
 
 def commands(count: int) -> Figures:
-    took = start("all", count).numbers("seconds")[0]
-    return {"commands_per_s": count / took, **per_task("queue", count, took)}
+    return {"per_s": count / start("all", count).numbers("seconds")[0]}
 
 
-def queue(count: int) -> Figures:
-    return per_task("queue", count, start("all", count).numbers("seconds")[0])
-
-
-def round_trip(count: int) -> Figures:
+def round_trip_command(count: int) -> Figures:
     return percentiles(start("each", count).numbers("each"))
 
 
 def cold_start(_: int) -> Figures:
     start("first", 1, workers=1).numbers("seconds")
-    return {"cold_start_s": since_start()}
+    return since_start()
 
 
-def memory(count: int) -> Figures:
-    program = start("queue", count).program
+def queue(waiting: int) -> Figures:
+    """The program collects until the window is through, or for as long as one waits for that."""
+    pair = start("queue", queued(waiting))
+    program = pair.program
     assert program.stdout is not None
     if not program.stdout.readline().startswith("queued"):
         raise RuntimeError("nothing was queued")
-    return {"memory_mb": settled_mb(program.pid), "memory_peak_mb": resident_mb(program.pid, peak=True)}
+    memory = settled_mb(program.pid)
+    release_file().touch()
+    return {"per_s": pair.numbers("rate")[0], "memory_mb": memory}
 
 
 def debian_version() -> str:
@@ -92,10 +103,10 @@ SYSTEMS = (
         __name__,
         (
             Case("commands", 1_000, commands, "through a shell"),
-            Case("round_trip", 300, round_trip, "a command"),
+            Case("round_trip_command", 200, round_trip_command, "through a shell"),
             Case("cold_start", 1, cold_start, "a command, one worker"),
-            Case("queue", 5_000, queue, "commands", once=True),
-            Case("memory", 100_000, memory, "the program that submits is the server", once=True),
+            Case("short_queue", SHORT, queue, "commands"),
+            Case("long_queue", LONG, queue, "commands; memory: the program that submits is the server"),
         ),
         debian_version,
         peer="work_queue",

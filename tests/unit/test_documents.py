@@ -71,6 +71,15 @@ def test_the_protocol_page_names_every_order_and_version() -> None:
     assert f"Version **{messages.PROTOCOL}** is spoken, version **{messages.PROTOCOL - 1}** is still" in text
 
 
+def test_the_promises_page_has_as_many_seeds_as_the_test() -> None:
+    seeds = re.search(
+        r"^SEEDS = ([\d_]+) if PROVE else ([\d_]+)$", (ROOT / "tests/sim/test_worlds.py").read_text("utf-8"), re.M
+    )
+    assert seeds is not None
+    many, few = (f"{int(number):,}" for number in seeds.groups())
+    assert f"{few} seeds in `make test`, {many} in `make prove`" in (ROOT / "docs/promises.md").read_text("utf-8")
+
+
 # --- each rule catches a planted violation
 def test_a_file_that_is_not_there_is_caught(tmp_path: Path) -> None:
     (tmp_path / "db" / "queries").mkdir(parents=True)
