@@ -115,7 +115,8 @@ def test_progress_of_a_map_goes_to_standard_error(pool: Cluster, capfd: pytest.C
         assert list(slow) == [None] * 3
     said = capfd.readouterr()
     assert said.out == ""
-    lines = said.err.splitlines()
+    # On a busy machine the quick map takes a second, too, and is then told of.
+    lines = [line for line in said.err.splitlines() if not line.startswith("shoal: double  ")]
     assert lines[0].startswith("shoal: sleep  ") and lines[-1].startswith("shoal: sleep  3/3")
 
 

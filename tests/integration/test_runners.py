@@ -784,7 +784,7 @@ def test_a_running_call_is_stopped_and_the_later_ones_never_begin(world: World) 
     assert time.monotonic() - began < 25, "it would have taken 30 s"
     assert [report.outcome for report in reports] == ["succeeded", "failed"]
     assert (reports[1].cause, reports[1].message) == ("cancelled", "cancelled by ada")
-    assert world.processes() == []
+    world.until(lambda: len(world.processes()) <= 1)  # the spare one, if there was time to start it
     assert world.values(math.sqrt, [(4,)]) == [2.0]
     assert not world.runners.stop(running, "again")
 
