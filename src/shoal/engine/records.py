@@ -7,16 +7,19 @@ that have a row: live ones, and ready ones with a history. Nothing finished is k
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import hashlib
+from bisect import bisect_right, insort_right
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from shoal.engine.shared_empty import EmptyDict, EmptyList, EmptyRanges, EmptySet
 from shoal.model.ids import AttemptId, TaskId
 from shoal.model.limits import KEPT_REPLIES
 from shoal.model.rangeset import RangeSet
 from shoal.model.states import PilotState, TaskState
 from shoal.model.task.spec import FIELDS, Needs, Spec
+from shoal.model.task.task_field import fields_with
 from shoal.model.task.visible import View
 from shoal.wire.messages import PROTOCOL, Capacity, Order, Reply, TagValue
 
@@ -72,6 +75,16 @@ def due_by(spec: Spec, created: float) -> float:
     if delay is not None:
         return created + delay
     return moment if moment is not None else float("inf")
+
+
+def digest_of(values: object) -> str:
+    """A short digest of plain values."""
+    return hashlib.sha256(repr(values).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def trait_of(spec: Spec, owner: str) -> str:
+    """A digest of what is executed and for whom: failures of tasks that have it in common are compared."""
+    return digest_of([owner, [getattr(spec, field.name) for field in fields_with(type(spec), "is_program")]])
 
 
 @dataclass(slots=True)
@@ -217,6 +230,15 @@ class Chunk:
         return AttemptId(run.number, element, self.number, self.incarnation, run.nonce)
 
 
+NO_ELEMENTS = EmptyRanges()
+NO_TASKS: dict[int, Task] = EmptyDict()
+NO_TARGETS: dict[int | TaskId, bool] = EmptyDict()
+NO_APART: dict[int, bool] = EmptyDict()
+NO_PARENTS: set[int] = EmptySet()
+NO_CHILDREN: list[Array] = EmptyList()
+NO_CHUNKS: list[Chunk] = EmptyList()
+
+
 @dataclass(slots=True, eq=False)
 class Array:
     """One spec of a run in memory: elements first .. first + count - 1."""
@@ -226,21 +248,70 @@ class Array:
     count: int
     spec: Spec
     todo: RangeSet = field(default_factory=RangeSet)
-    done: RangeSet = field(default_factory=RangeSet)
+    done: RangeSet = NO_ELEMENTS  # changed by `add_done` and `take_done` only
     succeeded: int = 0
-    tasks: dict[int, Task] = field(default_factory=dict)
+    tasks: dict[int, Task] = NO_TASKS  # filled by `enter_task` only
     live: int = 0  # tasks with a live attempt
-    unmet: set[int] = field(default_factory=set)  # firsts of parents in this run that it waits for
-    awaits: dict[int | TaskId, bool] = field(default_factory=dict)  # runs, tasks elsewhere -> must they succeed?
-    children: list[Array] = field(default_factory=list)
+    unmet: set[int] = NO_PARENTS  # firsts of parents in this run that it waits for; replaced, never filled
+    awaits: dict[int | TaskId, bool] = NO_TARGETS  # runs, tasks elsewhere -> must they succeed?; as `unmet`
+    children: list[Array] = NO_CHILDREN  # filled by `add_child` only
     queued: bool = False  # it is in its class's heap
     accepted: bool = True  # False until it is durable
-    chunks: list[Chunk] = field(default_factory=list)  # by `low`, apart from each other
-    trait: str = ""  # identifies the command, to compare failures with
-    apart: dict[int, bool] = field(default_factory=dict)  # elements of `todo` in classes of their own -> queued there
+    chunks: list[Chunk] = NO_CHUNKS  # by `low`, apart from each other; filled by `enter_chunk` only
+    apart: dict[int, bool] = NO_APART  # elements of `todo` in classes of their own -> queued there; set by `set_apart`
     sequence: ElementOrder | None = None  # order of its elements, if the submitter gave one [DIANE U10]
     cls: TaskClass | None = None
     since: float = 0.0  # when its elements became ready
+    known_trait: str = ""
+
+    @property
+    def trait(self) -> str:
+        """Identifies the command, to compare failures with; made when first asked for."""
+        if not self.known_trait:
+            self.known_trait = trait_of(self.spec, self.run.owner)
+        return self.known_trait
+
+    def add_done(self, low: int, high: int) -> None:
+        """Elements low .. high - 1 are final."""
+        if self.done is NO_ELEMENTS:
+            self.done = RangeSet()
+        self.done.add_range(low, high)
+
+    def take_done(self, low: int, high: int) -> None:
+        """Elements low .. high - 1 are not final any more."""
+        if self.done is not NO_ELEMENTS:
+            self.done.remove_range(low, high)
+
+    def enter_task(self, task: Task) -> Task:
+        """Keep the object of an element that differs from the others."""
+        if self.tasks is NO_TASKS:
+            self.tasks = {}
+        self.tasks[task.element] = task
+        return task
+
+    def drop_task(self, element: int) -> None:
+        """Nothing of an element is kept any more."""
+        del self.tasks[element]
+        if not self.tasks:
+            self.tasks = NO_TASKS
+
+    def add_child(self, child: Array) -> None:
+        """An array of the same run waits for this one."""
+        if self.children is NO_CHILDREN:
+            self.children = []
+        self.children.append(child)
+
+    def enter_chunk(self, chunk: Chunk) -> None:
+        """Neighbouring elements were leased together."""
+        if self.chunks is NO_CHUNKS:
+            self.chunks = []
+        insort_right(self.chunks, chunk, key=_low)
+
+    def set_apart(self, element: int, is_queued: bool) -> None:
+        """An element of `todo` is in a class of its own."""
+        if self.apart is NO_APART:
+            self.apart = {}
+        self.apart[element] = is_queued
 
     @property
     def due(self) -> float:

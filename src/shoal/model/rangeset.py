@@ -18,6 +18,13 @@ class RangeSet:
         for low, high in ranges:
             self.add_range(low, high)
 
+    @classmethod
+    def span(cls, low: int, high: int) -> RangeSet:
+        """The numbers of `[low, high)`, which must be some."""
+        made = cls.__new__(cls)
+        made._lows, made._highs, made.size = [low], [high], high - low
+        return made
+
     def __len__(self) -> int:
         return self.size
 

@@ -70,11 +70,12 @@ def enter(state: State, array: Array) -> None:
     """Let an array wait for what is open of the runs and tasks that it names."""
     if not (array.spec.after or array.spec.after_any):
         return
-    for target, must_succeed in outside_of(array.spec, names_of(array.run)).items():
-        if is_open(state, target):
-            array.awaits[target] = must_succeed
-            run = target if isinstance(target, int) else target.run
-            state.dependents.setdefault(run, {}).setdefault(target, []).append(array)
+    found = outside_of(array.spec, names_of(array.run)).items()
+    left = {target: must_succeed for target, must_succeed in found if is_open(state, target)}
+    array.awaits = {**array.awaits, **left}
+    for target in left:
+        run = target if isinstance(target, int) else target.run
+        state.dependents.setdefault(run, {}).setdefault(target, []).append(array)
 
 
 def take_settled(state: State) -> Iterator[Settled]:

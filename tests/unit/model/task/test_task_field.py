@@ -19,7 +19,8 @@ from shoal.client.executor.options import fields_of, signature_with_fields
 from shoal.db.sqlite import Database
 from shoal.engine.commands import Submit
 from shoal.engine.engine import Engine
-from shoal.engine.matching.classes import class_key, trait_of
+from shoal.engine.matching.classes import class_key
+from shoal.engine.records import trait_of
 from shoal.engine.matching.lease_message import lease_of
 from shoal.engine.records import Attempt, ClassKey
 from shoal.model.errors import BadInput
