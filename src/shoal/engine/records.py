@@ -11,6 +11,7 @@ import hashlib
 from bisect import bisect_right, insort_right
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shoal.engine.shared_empty import EmptyDict, EmptyList, EmptyRanges, EmptySet
@@ -74,7 +75,7 @@ def due_by(spec: Spec, created: float) -> float:
     delay, moment = spec.deadline
     if delay is not None:
         return created + delay
-    return moment if moment is not None else float("inf")
+    return moment if moment is not None else inf
 
 
 def digest_of(values: object) -> str:
