@@ -7,7 +7,6 @@ that have a row: live ones, and ready ones with a history. Nothing finished is k
 
 from __future__ import annotations
 
-import hashlib
 from bisect import bisect_right, insort_right
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field, replace
@@ -15,12 +14,12 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shoal.engine.shared_empty import EmptyDict, EmptyList, EmptyRanges, EmptySet
+from shoal.engine.spec_digest import trait_of
 from shoal.model.ids import AttemptId, TaskId
 from shoal.model.limits import KEPT_REPLIES
 from shoal.model.rangeset import RangeSet
 from shoal.model.states import PilotState, TaskState
 from shoal.model.task.spec import FIELDS, Needs, Spec
-from shoal.model.task.task_field import fields_with
 from shoal.model.task.visible import View
 from shoal.wire.messages import PROTOCOL, Capacity, Order, Reply, TagValue
 
@@ -76,16 +75,6 @@ def due_by(spec: Spec, created: float) -> float:
     if delay is not None:
         return created + delay
     return moment if moment is not None else inf
-
-
-def digest_of(values: object) -> str:
-    """A short digest of plain values."""
-    return hashlib.sha256(repr(values).encode("utf-8", "surrogateescape")).hexdigest()[:16]
-
-
-def trait_of(spec: Spec, owner: str) -> str:
-    """A digest of what is executed and for whom: failures of tasks that have it in common are compared."""
-    return digest_of([owner, [getattr(spec, field.name) for field in fields_with(type(spec), "is_program")]])
 
 
 @dataclass(slots=True)

@@ -112,20 +112,22 @@ def load(
     for row in runs:
         link(state.runs[row.run])
         for array in state.runs[row.run].arrays:
-            meet(array)
-            if array.todo:
-                enter_dependency(state, array)
+            if array.spec.after or array.spec.after_any:
+                meet(array)
+                if array.todo:
+                    enter_dependency(state, array)
     for kept in tasks:
         _task(state, kept)
     for item in chunks:
         _chunk(state, item)
-    for row in runs:
-        for array in state.runs[row.run].arrays:
+    loaded = [array for row in runs for array in state.runs[row.run].arrays]
+    for array in loaded:
+        if array.live or array.tasks:
             release_begun(array)
             for task in array.tasks.values():
                 if task.element in array.todo and task.special is not None and task.special.is_apart:
                     state.offer_back(task)
-        state.queue.offer_all(state.runs[row.run].arrays)
+    state.queue.offer_all(loaded)
 
 
 def _specs(arrays: list[ArrayRow]) -> Iterator[tuple[int, int, Spec]]:

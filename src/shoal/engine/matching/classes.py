@@ -12,12 +12,12 @@ import heapq
 import itertools
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
-from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from shoal.engine.records import Array, ClassKey, RunBound, digest_of, due_by
+from shoal.engine.records import Array, ClassKey, RunBound, due_by
+from shoal.engine.spec_digest import digest_of
 from shoal.model.policy import OrderRule
 from shoal.model.states import Rerun
 from shoal.model.task.spec import Spec
@@ -255,17 +255,12 @@ def class_key(spec: Spec, owner: str) -> ClassKey:
 
 
 @cache
-def _key_values(table: type[Spec]) -> Callable[[Spec], tuple[object, ...]]:
-    """Reads the plain values that a class key is made of."""
-    columns = (*fields_with(table, "matching", "key"), *fields_with(table, "matching", "needs"))
-    return attrgetter(*(field.name for field in columns if field.name != "visible"))
-
-
-@cache
-def _plain_values(table: type[Spec]) -> tuple[tuple[object, ...], Callable[[Spec], tuple[object, ...]]]:
-    """The surroundings of a task that asks for none, and what reads those of any."""
-    columns = fields_with(table, "matching", "surroundings")
-    return tuple(field.default for field in columns), attrgetter(*(field.name for field in columns))
+def _key_names(table: type[Spec]) -> tuple[frozenset[str], frozenset[str]]:
+    """Fields whose plain values a class key has, and the others that it is made of but for the program."""
+    names = {field.name for column in ("key", "needs") for field in fields_with(table, "matching", column)} - {
+        "visible"
+    }
+    return frozenset(names), frozenset({field.name for field in fields_with(table, "matching", "surroundings")})
 
 
 def _key_of(array: Array, spec: Spec) -> ClassKey:
@@ -309,10 +304,14 @@ class Queue:
     def _class_of_fields(self, array: Array) -> TaskClass:
         """The class of an array, found by the values that its key is made of: to make the key takes much longer."""
         spec, run = array.spec, array.run
-        plain, usual = _plain_values(type(spec))
-        if usual(spec) != plain:  # with surroundings of its own, which may be long
-            return self._class(_key_of(array, spec))
-        values = (run.owner, run.depth, kind_of(spec), *spec.visible.items(), *_key_values(type(spec))(spec))
+        plain, long = _key_names(type(spec))
+        found_values: list[object] = [run.owner, run.depth, kind_of(spec), *spec.visible.items()]
+        for name, value in vars(spec).items():  # only what was given: the rest is the same for all
+            if name in plain:
+                found_values += name, value
+            elif name in long:
+                return self._class(_key_of(array, spec))
+        values = tuple(found_values)
         found = self._by_fields.get(values)
         if found is None or found.is_forgotten:
             if len(self._by_fields) > KEPT_CLASSES:

@@ -52,9 +52,12 @@ def argv(value: Any, field: str) -> tuple[str, ...]:
             "command is one text", code="wrong_type", field=field,
             hint='write a list such as ["./sim", "--seed", "1"], or use the field `shell`',
         )  # fmt: skip
-    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+    try:
+        line = "\0".join(value) if isinstance(value, list) else None
+    except TypeError:
+        line = None
+    if line is None:
         raise BadInput("expected a list of texts", code="wrong_type", field=field)
-    line = "\0".join(value)
     if (
         line.isascii()
         and len(line) < limits.MAX_ARGV_BYTES
