@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort_right
 from collections import OrderedDict, deque
+from collections.abc import Sized
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -227,6 +228,7 @@ NO_APART: dict[int, bool] = EmptyDict()
 NO_PARENTS: set[int] = EmptySet()
 NO_CHILDREN: list[Array] = EmptyList()
 NO_CHUNKS: list[Chunk] = EmptyList()
+SHARED: tuple[Sized, ...] = (NO_ELEMENTS, NO_TASKS, NO_TARGETS, NO_APART, NO_PARENTS, NO_CHILDREN, NO_CHUNKS)
 
 
 @dataclass(slots=True, eq=False)

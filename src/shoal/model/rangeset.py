@@ -21,9 +21,9 @@ class RangeSet:
 
     @classmethod
     def span(cls, low: int, high: int) -> RangeSet:
-        """The numbers of `[low, high)`, which must be some."""
+        """The numbers of `[low, high)`."""
         made = cls.__new__(cls)
-        made._ends, made.size = [low, high], high - low
+        made._ends, made.size = ([low, high], high - low) if low < high else ([], 0)
         return made
 
     def __len__(self) -> int:

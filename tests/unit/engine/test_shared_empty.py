@@ -12,6 +12,7 @@ from shoal.engine.records import (
     NO_PARENTS,
     NO_TARGETS,
     NO_TASKS,
+    SHARED,
     Array,
     Run,
     Task,
@@ -19,8 +20,6 @@ from shoal.engine.records import (
 from shoal.model.rangeset import RangeSet
 from shoal.model.task.spec import Needs, Spec
 from shoal.wire.task import parse_spec, stored_spec
-
-SHARED = (NO_APART, NO_CHILDREN, NO_CHUNKS, NO_ELEMENTS, NO_PARENTS, NO_TARGETS, NO_TASKS)
 
 
 def arrays() -> list[Array]:

@@ -263,7 +263,7 @@ def _key_names(table: type[Spec]) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(names), frozenset({field.name for field in fields_with(table, "matching", "surroundings")})
 
 
-def _key_of(array: Array, spec: Spec) -> ClassKey:
+def key_of(array: Array, spec: Spec) -> ClassKey:
     """The class of an array's tasks with these fields."""
     return class_key(spec, array.run.owner)._replace(depth=array.run.depth)
 
@@ -293,7 +293,7 @@ class Queue:
             found = array.cls = self._class_of_fields(array)
         if element:
             task = array.tasks[element]
-            key = found.key if task.own is None else _key_of(array, task.own)
+            key = found.key if task.own is None else key_of(array, task.own)
             key, special = key._replace(needs=task.needs), task.special
             if special is not None:
                 avoid, sites = tuple(sorted(special.avoid)), tuple(sorted(special.avoid_sites))
@@ -310,13 +310,13 @@ class Queue:
             if name in plain:
                 found_values += name, value
             elif name in long:
-                return self._class(_key_of(array, spec))
+                return self._class(key_of(array, spec))
         values = tuple(found_values)
         found = self._by_fields.get(values)
         if found is None or found.is_forgotten:
             if len(self._by_fields) > KEPT_CLASSES:
                 self._by_fields.clear()
-            found = self._by_fields[values] = self._class(_key_of(array, spec))
+            found = self._by_fields[values] = self._class(key_of(array, spec))
         return found
 
     def listed_class_of(self, array: Array, element: int = 0) -> TaskClass:

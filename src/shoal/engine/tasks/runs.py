@@ -196,7 +196,7 @@ def link(run: Run) -> None:
         parents = parents_of(array, by_name)
         for parent in parents:
             parent.add_child(array)
-        array.unmet = array.unmet | {parent.first for parent in parents}
+        array.unmet = {*array.unmet, *(parent.first for parent in parents)}
 
 
 def parents_of(array: Array, by_name: Mapping[str, Array]) -> list[Array]:
