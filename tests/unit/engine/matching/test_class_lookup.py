@@ -20,7 +20,7 @@ FIELDS: dict[str, list[Any]] = {
     "memory": ["1G", "2G"],
     "licences": [{"matlab": 1}, {"matlab": 2}],
     "time": ["1m", "2m"],
-    "rerun": ["safe", "never"],
+    "rerun": ["safe", "exclusive"],
     "priority": [0, 1, -1.5],
     "require": ["cpu_mhz > 1", "cpu_mhz > 2"],
     "rank": ["cpu_mhz", "load"],
