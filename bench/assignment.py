@@ -268,7 +268,8 @@ def _by_columns(table: Floats, best: Floats, turned: bool) -> list[Pair]:
     copies: list[Floats] = []  # of some columns each, one after another: in the table a column is far apart
     free = np.ones(len(table), dtype=bool)
     heads: list[tuple[float, int, int, int]] = []  # -rank, row and column or the other way round, place in `order`
-    entered, pairs = 0, []
+    pairs: list[Pair] = []
+    entered = 0
     while len(pairs) < len(table):
         while entered < len(wanted) and (not heads or bests[entered] <= heads[0][0]):
             # No row yet, which sorts before any: it is looked for before others of the same rank are chosen.

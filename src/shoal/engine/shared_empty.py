@@ -22,7 +22,7 @@ class EmptyDict(dict[K, V]):
     """A dictionary that stays empty."""
 
     __slots__ = ()
-    __setitem__ = setdefault = update = __ior__ = _refuse  # type: ignore[assignment]
+    __setitem__ = setdefault = update = __ior__ = _refuse
     __hash__ = object.__hash__  # type: ignore[assignment]  # a dataclass takes no other default
 
 
@@ -30,7 +30,7 @@ class EmptyList(list[V]):
     """A list that stays empty."""
 
     __slots__ = ()
-    append = extend = insert = __iadd__ = __imul__ = _refuse  # type: ignore[assignment]
+    append = extend = insert = __iadd__ = __imul__ = _refuse
     __hash__ = object.__hash__  # type: ignore[assignment]
 
 
@@ -38,7 +38,7 @@ class EmptySet(set[V]):
     """A set that stays empty."""
 
     __slots__ = ()
-    add = update = __ior__ = __ixor__ = _refuse  # type: ignore[assignment]
+    add = update = __ior__ = __ixor__ = _refuse
     __hash__ = object.__hash__  # type: ignore[assignment]
 
 

@@ -179,8 +179,13 @@ def test_contested_tables_give_the_same_pairs_as_the_plain_greedy(
 
 
 def test_where_all_want_the_same_the_columns_choose(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    monkeypatch.setattr(assignment, "_by_columns", lambda *given: asked.append(given) or [])
+    asked: list[Any] = []
+
+    def by_columns(*given: Any) -> list[Any]:
+        asked.append(given)
+        return []
+
+    monkeypatch.setattr(assignment, "_by_columns", by_columns)
     rng = np.random.default_rng(3)
     assert greedy(contested(rng, 100, 400)) == []
     assert asked, "that is the way measured as contested"

@@ -13,7 +13,6 @@ import itertools
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable, Iterator
-from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.engine.records import Array, ClassKey, RunBound, due_by
@@ -46,6 +45,9 @@ RESORTED = 1_000  # leasables of a class that are sorted anew when weighted posi
 REORDER = 1.0  # seconds after which weighted positions are computed anew
 COUNTED = 32  # leasables whose elements are counted one by one
 ARRIVALS_KEPT = 20_000  # classes that got work again, for eligibilities to learn of
+
+
+_known_names: dict[type, KeyNames] = {}  # by table
 
 
 class Position(NamedTuple):
@@ -81,6 +83,13 @@ class Leasable(NamedTuple):
 def is_open(array: Array) -> bool:
     """True if nothing but capacity keeps its ready elements from being leased."""
     return array.accepted and array.run.accepted and not array.waiting and not array.throttled
+
+
+class KeyNames(NamedTuple):
+    """Fields that a class key is made of, but for the program and what a pilot must see."""
+
+    plain: frozenset[str]  # their values are part of it
+    long: frozenset[str]  # a digest of them is
 
 
 class HeapEntry(NamedTuple):
@@ -254,13 +263,13 @@ def class_key(spec: Spec, owner: str) -> ClassKey:
     return ClassKey(owner, spec.needs, kind=kind_of(spec), surroundings=surroundings, **named)
 
 
-@cache
-def _key_names(table: type[Spec]) -> tuple[frozenset[str], frozenset[str]]:
-    """Fields whose plain values a class key has, and the others that it is made of but for the program."""
-    names = {field.name for column in ("key", "needs") for field in fields_with(table, "matching", column)} - {
-        "visible"
-    }
-    return frozenset(names), frozenset({field.name for field in fields_with(table, "matching", "surroundings")})
+def _key_names(table: type[Spec]) -> KeyNames:
+    found = _known_names.get(table)
+    if found is None:
+        plain = {field.name for column in ("key", "needs") for field in fields_with(table, "matching", column)}
+        long = frozenset(field.name for field in fields_with(table, "matching", "surroundings"))
+        found = _known_names[table] = KeyNames(frozenset(plain - {"visible"}), long)
+    return found
 
 
 def key_of(array: Array, spec: Spec) -> ClassKey:
