@@ -128,7 +128,7 @@ def axis_values(axis: Axis) -> Iterator[Any]:
 def _task_row(columns: list[str], task: str, params: tuple[Any, ...], found: tuple[Any, ...], flat: bool) -> Values:
     """A row with the parsed last line as `result`; `flat`: members of a result that is an object become columns."""
     _, state, exit_code, duration, host, cause, attempt, line, *_ = found
-    value = parse_line(line) if line else None
+    value: Any = parse_line(line) if line else None
     is_nested = flat and isinstance(value, (dict, list))
     values = (
         task, *params, state, exit_code, duration if duration is None else round(duration, 3), host or None,
