@@ -13,7 +13,7 @@ calls this NP-complete; one task per pilot is the linear assignment problem, sol
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from heapq import heapify, heappop, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 from math import inf, isfinite, nan
 from typing import Any
 
@@ -26,6 +26,8 @@ Floats = NDArray[Any]  # of any floating kind
 Ints = NDArray[np.int64]
 
 LOOKS = 2  # times that a row which lost its column is looked through plainly, before its best columns are sorted
+CONTESTED = 4  # rows that want the same column, on average, from which on columns choose rows
+AT_ONCE = 256  # columns copied at once then
 TOP = 64  # columns sorted then; twice as many each time they are used up
 STRIDE = 8_192  # cells of a sparse table looked at between two removals of those that are gone
 
@@ -211,6 +213,10 @@ def _by_heads(table: Floats, turned: bool = False) -> list[Pair]:
     next best takes its place. In a `turned` table ties go to the lowest column before the lowest row."""
     free = np.ones(table.shape[1], dtype=bool)
     first = table.argmax(axis=1)
+    if len(np.unique(first)) * CONTESTED < len(first):
+        best = _best_of_columns(table)
+        if 2 * len(np.unique(best)) > len(best):  # among equals every choice would change the best row of all others
+            return _by_columns(table, best, turned)
     ranks = table[np.arange(len(table)), first].tolist()
     lines: dict[int, Iterator[tuple[float, int]]] = {}
     looks: dict[int, int] = {}
@@ -239,6 +245,55 @@ def _by_heads(table: Floats, turned: bool = False) -> list[Pair]:
             rank, column = next(lines.setdefault(row, _line(table[row], free)), (0.0, -1))
         if column >= 0:
             heapreplace(heads, (-rank, column, row) if turned else (-rank, row, column))
+        else:
+            heappop(heads)
+    return pairs
+
+
+def _best_of_columns(table: Floats) -> Floats:
+    """The best rank of each column; -inf where there is none."""
+    best: Floats = table.max(axis=0)
+    for column in np.flatnonzero(np.isnan(best) | (best == np.inf)):  # some cells of it are forbidden
+        best[column] = np.where(np.isfinite(table[:, column]), table[:, column], -np.inf).max()
+    return best
+
+
+def _by_columns(table: Floats, best: Floats, turned: bool) -> list[Pair]:
+    """As `_by_heads` with a heap of each column's best cell: where all rows want the same columns, a row loses its best
+    again and again, but a column rarely. Columns enter in order of their best cell, its row is looked for when it is on
+    top, and only for those that come so far: nothing is known of the others but their best rank."""
+    order = np.argsort(-best, kind="stable")[: int((best > -np.inf).sum())]
+    bests = (-best[order]).tolist()
+    wanted = order.tolist()
+    copies: list[Floats] = []  # of some columns each, one after another: in the table a column is far apart
+    free = np.ones(len(table), dtype=bool)
+    heads: list[tuple[float, int, int, int]] = []  # -rank, row and column or the other way round, place in `order`
+    pairs: list[Pair] = []
+    entered = 0
+    while len(pairs) < len(table):
+        while entered < len(wanted) and (not heads or bests[entered] <= heads[0][0]):
+            # No row yet, which sorts before any: it is looked for before others of the same rank are chosen.
+            heappush(heads, (bests[entered], -1, -1, entered))
+            entered += 1
+        if not heads:
+            break
+        _, one, other, place = heads[0]
+        row = other if turned else one
+        if row >= 0 and free[row]:
+            free[row] = False
+            pairs.append((row, wanted[place]))
+            heappop(heads)
+            continue
+        at, within = divmod(place, AT_ONCE)
+        if at == len(copies):
+            some = table[:, order[at * AT_ONCE : (at + 1) * AT_ONCE]]
+            copies.append(np.ascontiguousarray(np.where(np.isfinite(some), some, -np.inf).T))
+        left = np.where(free, copies[at][within], -np.inf)
+        row = int(left.argmax())
+        rank = float(left[row])
+        if rank > -np.inf:
+            column = wanted[place]
+            heapreplace(heads, (-rank, column, row, place) if turned else (-rank, row, column, place))
         else:
             heappop(heads)
     return pairs

@@ -38,10 +38,10 @@ def listings(server: Serving) -> None:
     env = {**os.environ, "XDG_STATE_HOME": str(server.state.parent)}
     commands = {
         "ps": ["ps"], "ps_run": ["ps", "r2"], "show": ["show", "r2.99999"], "why": ["why", "r2.5"], "pilots": ["pilots"],
-        "results": ["results", "r2"], "results_csv": ["results", "r2", "--csv"],
+        "results": ["results", "r2"], "csv": ["results", "r2", "--csv"],
     }  # fmt: skip
     for name, arguments in commands.items():
-        times = []
+        times: list[float] = []
         for _ in range(5):
             began = time.monotonic()
             done = subprocess.run(
@@ -50,7 +50,11 @@ def listings(server: Serving) -> None:
             times.append(time.monotonic() - began)
             if done.returncode:
                 raise RuntimeError(done.stderr.decode())
-        report(f"cli_{name}_s", statistics.median(times), "s", "100,000 finished tasks listed; wanted: < 1")
+        if name == "csv":
+            note = f"`shoal results RUN --csv`, the whole process; {min(times):.3g} to {max(times):.3g}"
+            report("results_csv_100k_s", statistics.median(times), "s", note)
+        else:
+            report(f"cli_{name}_s", statistics.median(times), "s", "100,000 finished tasks listed; wanted: < 1")
 
 
 def main() -> None:

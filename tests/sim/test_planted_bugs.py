@@ -11,7 +11,7 @@ import pytest
 
 from shoal.engine import restore
 from shoal.engine.engine import Engine
-from shoal.engine.matching import balance, choose_tasks, chunks, lease_message
+from shoal.engine.matching import balance, choose_tasks, chunks, classes, lease_message
 from shoal.engine.pilots import exchange, lease_proofs, long_poll, losses, reconcile, server_pause
 from shoal.engine.state import State
 from shoal.engine.tasks import checkpoints, manual_retry, reports, runs
@@ -138,9 +138,15 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
     ),
     "an element carved out of its chunk gets lost": (
         chunks.carve,
-        "task = array.tasks[element] = Task(",
-        "task = Task(",
+        "task = array.enter_task(",
+        "task = (",
         r"index: r\d+\[.*\]: todo|KeyError",
+    ),
+    "a class is found without a look at what its tasks ask for": (
+        classes.Queue._class_of_fields,
+        "found_values += name, value",
+        "pass",
+        "class of other fields",
     ),
     "a restart forgets chunks: their elements are handed out again beside their pilot": (
         restore.load,

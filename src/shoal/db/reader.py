@@ -33,6 +33,7 @@ Row = dict[str, Any]
 RowT = TypeVar("RowT")
 _GLOB = frozenset("*?[")
 _EARLIER = 100  # runs of one signature that --resume looks at
+OUTCOMES = 10_000  # rows that are read at once: longer would keep the server from its checkpoints
 
 
 class KeyedRun(NamedTuple):
@@ -153,6 +154,14 @@ class Reader:
             return []
         found = self._all("list_tasks", run=run, after=_whole(after, "after"), limit=_page(limit), states=wanted)
         return [_task(row, values) for row in found]
+
+    def outcomes(self, run: int, values: bool = False) -> Iterator[tuple[Any, ...]]:
+        """What became of each task of a run that has a row, in order of their elements: element, state, exit_code,
+        duration, host, cause, attempt, last_line, started, ended, and with `values` the small results, else ''."""
+        asked = {"run": run, "values": int(values), "most": MAX_SHOWN_RESULT, "after": 0, "limit": OUTCOMES}
+        while page := self._connection.execute(SQL["list_outcomes"], asked).fetchall():
+            yield from page
+            asked["after"] = page[-1][0]
 
     def task(self, run: int, element: int) -> Row | None:
         """One task, if it has a row."""

@@ -19,6 +19,7 @@ from shoal.db import accounts
 from shoal.db.backups import BUSY, LOG_FILES, check_connection, copy_to, keep_before_migration, size_of, stamp
 from shoal.db.bulk_insert import BulkInsert
 from shoal.db.database_lock import Lock, check_location, explained, make_private, rescued, way_out
+from shoal.db.final_ranges import StateRange, final_ranges
 from shoal.db.migrate import migrate, version_of
 from shoal.db.named_queries import SQL
 from shoal.db.write_batch import EVENT_BYTES, Batch, clean
@@ -298,17 +299,8 @@ class Database:
 
     def _done(self, run: int) -> list[FinalRange]:
         """The final elements of a run as the longest ranges of one state."""
-        ranges = [(span.state, span.low, span.high) for span in self._rows(rows.SpanRow, "spans_of_run", run=run)]
-        low = high = 0
-        before = ""
-        for element, state in self.connection.execute(SQL["final_states"], {"run": run}):
-            if element != high or state != before:
-                if low < high:
-                    ranges.append((before, low, high))
-                low, before = element, state
-            high = element + 1
-        if low < high:
-            ranges.append((before, low, high))
+        spans = self._rows(rows.SpanRow, "spans_of_run", run=run)
+        ranges = [*(StateRange(span.state, span.low, span.high) for span in spans), *final_ranges(self.connection, run)]
         merged: list[FinalRange] = []
         for state, low, high in sorted(ranges):
             if merged and merged[-1].state == state and merged[-1].high >= low:

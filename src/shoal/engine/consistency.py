@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from shoal.engine.matching.classes import Leasable
-from shoal.engine.records import Array, Lane, Run, RunBound
+from shoal.engine.matching.classes import Leasable, key_of
+from shoal.engine.records import SHARED, Array, Lane, Run, RunBound
 from shoal.engine.state import State
 from shoal.engine.tasks.dependencies import is_open, target_text
 from shoal.engine.why.runs_and_tasks import why_task
@@ -36,6 +36,7 @@ def check(state: State) -> list[str]:
     for cls in state.queue:
         if cls.head() is not None and cls.listed is None:
             wrong.append(f"class {cls.key} has work but no position in the queue")
+    wrong += [f"{kind}: what all records share while it is empty was filled" for kind in SHARED if len(kind)]
     wrong += _accounting(state)
     for attempt, task in state.orphans.items():
         if attempt not in task.live or task.live[attempt].orphaned is None:
@@ -79,6 +80,8 @@ def _array(state: State, array: Array) -> list[str]:
         wrong.append(f"{name}: todo {len(array.todo)} + done {len(array.done)} + live {len(live)} is not {array.count}")
     if array.live != len(live):
         wrong.append(f"{name}: {array.live} live counted, {len(live)} found")
+    if array.cls is not None and not array.cls.is_forgotten and array.cls.key != key_of(array, array.spec):
+        wrong.append(f"{name}: is in the class of other fields than its own, {array.cls.key}")
     for element in array.apart:
         if element not in array.todo or element not in array.tasks:
             wrong.append(f"{name}: element {element} is in a class of its own but not ready")

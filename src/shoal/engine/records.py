@@ -7,11 +7,15 @@ that have a row: live ones, and ready ones with a history. Nothing finished is k
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_right, insort_right
 from collections import OrderedDict, deque
+from collections.abc import Sized
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from shoal.engine.shared_empty import EmptyDict, EmptyList, EmptyRanges, EmptySet
+from shoal.engine.spec_digest import trait_of
 from shoal.model.ids import AttemptId, TaskId
 from shoal.model.limits import KEPT_REPLIES
 from shoal.model.rangeset import RangeSet
@@ -71,7 +75,7 @@ def due_by(spec: Spec, created: float) -> float:
     delay, moment = spec.deadline
     if delay is not None:
         return created + delay
-    return moment if moment is not None else float("inf")
+    return moment if moment is not None else inf
 
 
 @dataclass(slots=True)
@@ -217,6 +221,16 @@ class Chunk:
         return AttemptId(run.number, element, self.number, self.incarnation, run.nonce)
 
 
+NO_ELEMENTS = EmptyRanges()
+NO_TASKS: dict[int, Task] = EmptyDict()
+NO_TARGETS: dict[int | TaskId, bool] = EmptyDict()
+NO_APART: dict[int, bool] = EmptyDict()
+NO_PARENTS: set[int] = EmptySet()
+NO_CHILDREN: list[Array] = EmptyList()
+NO_CHUNKS: list[Chunk] = EmptyList()
+SHARED: tuple[Sized, ...] = (NO_ELEMENTS, NO_TASKS, NO_TARGETS, NO_APART, NO_PARENTS, NO_CHILDREN, NO_CHUNKS)
+
+
 @dataclass(slots=True, eq=False)
 class Array:
     """One spec of a run in memory: elements first .. first + count - 1."""
@@ -226,21 +240,70 @@ class Array:
     count: int
     spec: Spec
     todo: RangeSet = field(default_factory=RangeSet)
-    done: RangeSet = field(default_factory=RangeSet)
+    done: RangeSet = NO_ELEMENTS  # changed by `add_done` and `take_done` only
     succeeded: int = 0
-    tasks: dict[int, Task] = field(default_factory=dict)
+    tasks: dict[int, Task] = NO_TASKS  # filled by `enter_task` only
     live: int = 0  # tasks with a live attempt
-    unmet: set[int] = field(default_factory=set)  # firsts of parents in this run that it waits for
-    awaits: dict[int | TaskId, bool] = field(default_factory=dict)  # runs, tasks elsewhere -> must they succeed?
-    children: list[Array] = field(default_factory=list)
+    unmet: set[int] = NO_PARENTS  # firsts of parents in this run that it waits for; replaced, never filled
+    awaits: dict[int | TaskId, bool] = NO_TARGETS  # runs, tasks elsewhere -> must they succeed?; as `unmet`
+    children: list[Array] = NO_CHILDREN  # filled by `add_child` only
     queued: bool = False  # it is in its class's heap
     accepted: bool = True  # False until it is durable
-    chunks: list[Chunk] = field(default_factory=list)  # by `low`, apart from each other
-    trait: str = ""  # identifies the command, to compare failures with
-    apart: dict[int, bool] = field(default_factory=dict)  # elements of `todo` in classes of their own -> queued there
+    chunks: list[Chunk] = NO_CHUNKS  # by `low`, apart from each other; filled by `enter_chunk` only
+    apart: dict[int, bool] = NO_APART  # elements of `todo` in classes of their own -> queued there; set by `set_apart`
     sequence: ElementOrder | None = None  # order of its elements, if the submitter gave one [DIANE U10]
     cls: TaskClass | None = None
     since: float = 0.0  # when its elements became ready
+    known_trait: str = ""
+
+    @property
+    def trait(self) -> str:
+        """Identifies the command, to compare failures with; made when first asked for."""
+        if not self.known_trait:
+            self.known_trait = trait_of(self.spec, self.run.owner)
+        return self.known_trait
+
+    def add_done(self, low: int, high: int) -> None:
+        """Elements low .. high - 1 are final."""
+        if self.done is NO_ELEMENTS:
+            self.done = RangeSet()
+        self.done.add_range(low, high)
+
+    def take_done(self, low: int, high: int) -> None:
+        """Elements low .. high - 1 are not final any more."""
+        if self.done is not NO_ELEMENTS:
+            self.done.remove_range(low, high)
+
+    def enter_task(self, task: Task) -> Task:
+        """Keep the object of an element that differs from the others."""
+        if self.tasks is NO_TASKS:
+            self.tasks = {}
+        self.tasks[task.element] = task
+        return task
+
+    def drop_task(self, element: int) -> None:
+        """Nothing of an element is kept any more."""
+        del self.tasks[element]
+        if not self.tasks:
+            self.tasks = NO_TASKS
+
+    def add_child(self, child: Array) -> None:
+        """An array of the same run waits for this one."""
+        if self.children is NO_CHILDREN:
+            self.children = []
+        self.children.append(child)
+
+    def enter_chunk(self, chunk: Chunk) -> None:
+        """Neighbouring elements were leased together."""
+        if self.chunks is NO_CHUNKS:
+            self.chunks = []
+        insort_right(self.chunks, chunk, key=_low)
+
+    def set_apart(self, element: int, is_queued: bool) -> None:
+        """An element of `todo` is in a class of its own."""
+        if self.apart is NO_APART:
+            self.apart = {}
+        self.apart[element] = is_queued
 
     @property
     def due(self) -> float:

@@ -241,7 +241,7 @@ class State:
         task = array.tasks.get(element)
         if task is None:
             state = TaskState.WAITING if array.waiting else TaskState.READY
-            task = array.tasks[element] = Task(array, element, state)
+            task = array.enter_task(Task(array, element, state))
         return task
 
     def task_of(self, attempt: AttemptId) -> Task:
@@ -356,7 +356,7 @@ class State:
             array.count_live(-1, task.lane)
             self.offer_more(array)
         advance(task, to)
-        del array.tasks[element]
+        array.drop_task(element)
         self.count_final(array, element, element + 1, to)
 
     def offer_more(self, array: Array) -> None:
@@ -369,7 +369,7 @@ class State:
 
     def count_final(self, array: Array, low: int, high: int, to: TaskState) -> None:
         """Enter elements low .. high - 1 as final."""
-        array.done.add_range(low, high)
+        array.add_done(low, high)
         if to is TaskState.SUCCEEDED:
             array.succeeded += high - low
         finals = array.run.finals

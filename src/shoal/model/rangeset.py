@@ -9,14 +9,22 @@ from collections.abc import Iterable, Iterator
 class RangeSet:
     """Ordered, disjoint, non-adjacent ranges `[low, high)`."""
 
-    __slots__ = ("_highs", "_lows", "size")
+    # low and high of each range, one after another: at an odd place in them begins what is not a member. One list, because
+    # each of many thousand tasks has such a set.
+    __slots__ = ("_ends", "size")
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
-        self._lows: list[int] = []
-        self._highs: list[int] = []
+        self._ends: list[int] = []
         self.size = 0
         for low, high in ranges:
             self.add_range(low, high)
+
+    @classmethod
+    def span(cls, low: int, high: int) -> RangeSet:
+        """The numbers of `[low, high)`."""
+        made = cls.__new__(cls)
+        made._ends, made.size = ([low, high], high - low) if low < high else ([], 0)
+        return made
 
     def __len__(self) -> int:
         return self.size
@@ -25,15 +33,14 @@ class RangeSet:
         return self.size > 0
 
     def __contains__(self, value: int) -> bool:
-        at = bisect_right(self._lows, value) - 1
-        return at >= 0 and value < self._highs[at]
+        return bisect_right(self._ends, value) % 2 == 1
 
     def __iter__(self) -> Iterator[int]:
-        for low, high in zip(self._lows, self._highs):
+        for low, high in self.ranges():
             yield from range(low, high)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, RangeSet) and self._lows == other._lows and self._highs == other._highs
+        return isinstance(other, RangeSet) and self._ends == other._ends
 
     __hash__ = None  # type: ignore[assignment]  # mutable, so not hashable
 
@@ -42,23 +49,21 @@ class RangeSet:
 
     def ranges(self) -> list[tuple[int, int]]:
         """The ranges `[low, high)`, in order."""
-        return list(zip(self._lows, self._highs))
+        return list(zip(self._ends[::2], self._ends[1::2]))
 
     def first(self) -> int:
         """The least member; the set must not be empty."""
-        return self._lows[0]
+        return self._ends[0]
 
     def after(self, value: int) -> int:
         """The least member above a value; there must be one."""
-        at = bisect_right(self._lows, value)
-        if at and value + 1 < self._highs[at - 1]:
-            return value + 1
-        return self._lows[at]
+        at = bisect_right(self._ends, value + 1)
+        return value + 1 if at % 2 else self._ends[at]
 
     def reach(self, value: int) -> int:
         """The end of the range that a value is in; the value itself if it is in none."""
-        at = bisect_right(self._lows, value) - 1
-        return self._highs[at] if at >= 0 and value < self._highs[at] else value
+        at = bisect_right(self._ends, value)
+        return self._ends[at] if at % 2 else value
 
     def add(self, value: int) -> None:
         """Add one number."""
@@ -68,55 +73,39 @@ class RangeSet:
         """Add `[low, high)`."""
         if low >= high:
             return
-        left = bisect_right(self._lows, low)
-        if left and self._highs[left - 1] >= low:
-            left -= 1
-        right = bisect_right(self._lows, high)
-        if left < right:
-            low = min(low, self._lows[left])
-            high = max(high, self._highs[right - 1])
-        gone = sum(self._highs[i] - self._lows[i] for i in range(left, right))
-        self._lows[left:right] = [low]
-        self._highs[left:right] = [high]
-        self.size += high - low - gone
+        left, right = bisect_left(self._ends, low), bisect_right(self._ends, high)
+        self.size += high - low - self._members(low, high, left, right)
+        # An end inside of a range, or at its edge, is none any more.
+        self._ends[left:right] = (
+            [] if left % 2 and right % 2 else [high] if left % 2 else [low] if right % 2 else [low, high]
+        )
 
     def remove(self, value: int) -> None:
         """Remove one number; it need not be a member."""
-        at = bisect_right(self._lows, value) - 1
-        if at < 0 or value >= self._highs[at]:
-            return
-        low, high = self._lows[at], self._highs[at]
-        self.size -= 1
-        if low == value and high == value + 1:
-            del self._lows[at], self._highs[at]
-        elif low == value:
-            self._lows[at] = value + 1
-        elif high == value + 1:
-            self._highs[at] = value
-        else:
-            self._highs[at] = value
-            self._lows.insert(at + 1, value + 1)
-            self._highs.insert(at + 1, high)
+        self.remove_range(value, value + 1)
 
     def remove_range(self, low: int, high: int) -> None:
         """Remove `[low, high)`; nothing of it need be a member."""
         if low >= high:
             return
-        left = bisect_right(self._lows, low)
-        if left and self._highs[left - 1] > low:
-            left -= 1
-        right = bisect_left(self._lows, high)
-        if left >= right:
+        left, right = bisect_left(self._ends, low), bisect_right(self._ends, high)
+        if left == right and left % 2 == 0:
             return
-        self.size -= sum(self._highs[i] - self._lows[i] for i in range(left, right))
-        kept = [(self._lows[left], low), (high, self._highs[right - 1])]
-        kept = [(a, b) for a, b in kept if a < b]
-        self._lows[left:right] = [a for a, _ in kept]
-        self._highs[left:right] = [b for _, b in kept]
-        self.size += sum(b - a for a, b in kept)
+        self.size -= self._members(low, high, left, right)
+        self._ends[left:right] = (
+            [low, high] if left % 2 and right % 2 else [low] if left % 2 else [high] if right % 2 else []
+        )
+
+    def _members(self, low: int, high: int, left: int, right: int) -> int:
+        """How many of `[low, high)` are members; the ends from place `left` to `right` are in it."""
+        found, is_in, at = 0, left % 2 == 1, low
+        for end in self._ends[left:right]:
+            if is_in:
+                found += end - at
+            is_in, at = not is_in, end
+        return found + high - at if is_in else found
 
     def clear(self) -> None:
         """Remove everything."""
-        self._lows.clear()
-        self._highs.clear()
+        self._ends.clear()
         self.size = 0

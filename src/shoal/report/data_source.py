@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, Protocol
@@ -27,6 +27,12 @@ Json = dict[str, Any]
 ON_ITS_WAY_EVERY, ON_ITS_WAY = 0.1, 60.0
 
 
+# What `Source.outcomes` gives of each task, in this order.
+OUTCOME = (
+    "element", "state", "exit_code", "duration", "host", "cause", "attempt", "last_line", "started", "ended", "result",
+)  # fmt: skip
+
+
 class Source(Protocol):
     """Runs, tasks, logs, events and pilots to be read; documents as in docs/reference/http.md."""
 
@@ -39,6 +45,7 @@ class Source(Protocol):
     def tasks(
         self, run: str, after: int = 0, limit: int = MAX_PAGE, states: Sequence[str] = (), values: bool = False
     ) -> Json: ...
+    def outcomes(self, run: str, values: bool = False) -> Iterator[tuple[Any, ...]]: ...
     def task(self, task: str) -> Json: ...
     def logs(self, task: str, stream: str = "stdout", attempt: int | None = None) -> Iterator[bytes]: ...
     def events(self, run: str = "", after: int = 0, kinds: Sequence[str] = ()) -> Iterator[Json]: ...
@@ -60,6 +67,10 @@ class HttpSource:
 
     def __exit__(self, *_: object) -> None:
         self.client.close()
+
+    def outcomes(self, run: str, values: bool = False) -> Iterator[tuple[Any, ...]]:
+        """What became of each task that has a row."""
+        return outcomes_of(all_rows(self, run, values=values))
 
     def logs(self, task: str, stream: str = "stdout", attempt: int | None = None) -> Iterator[bytes]:
         """The bytes of a stream up to now, part by part; of an ended attempt also those that are on their way."""
@@ -108,7 +119,7 @@ class EmptySource:
     def _missing(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise nothing_submitted(str(args[0]))
 
-    run = tasks = task = logs = why = _missing
+    run = tasks = outcomes = task = logs = why = _missing
 
     def events(self, run: str = "", after: int = 0, kinds: Sequence[str] = ()) -> Iterator[Json]:
         """No events."""
@@ -145,6 +156,11 @@ def all_rows(source: Source, run: str, states: Sequence[str] = (), values: bool 
         page = source.tasks(run, after, MAX_PAGE, states, values)
         yield from page["tasks"]
         after = page["next"]
+
+
+def outcomes_of(rows: Iterable[Json]) -> Iterator[tuple[Any, ...]]:
+    """Of each row what `OUTCOME` names."""
+    return (tuple([row.get(name) for name in OUTCOME]) for row in rows)
 
 
 def source_of(target: Target, say: Say | None = None) -> Source:

@@ -98,6 +98,12 @@ class FileSource:
             rows = self._reader.tasks(number, after=after, limit=limit, states=states or None, values=values)
         return {"tasks": rows, "next": rows[-1]["element"] if len(rows) == min(limit, MAX_PAGE) else None}
 
+    def outcomes(self, run: str, values: bool = False) -> Iterator[tuple[Any, ...]]:
+        """What became of each task that has a row."""
+        number = parse_run(run)
+        with self._explained():
+            yield from self._reader.outcomes(number, values)
+
     def task(self, task: str) -> Json:
         """One task with its events."""
         found = parse_task(task)

@@ -23,7 +23,7 @@ from shoal.model.ids import parse_run, run_text
 from shoal.model.task.spec import Spec
 from shoal.model.task.sweep import Axis, Steps
 from shoal.report.call_values import Unreadable, as_json, call_text, read_value
-from shoal.report.data_source import Json, Source, all_rows, source_of, waits_for
+from shoal.report.data_source import OUTCOME, Json, Source, source_of, waits_for
 from shoal.report.run_names import find_run
 from shoal.wire.task import parse_spec
 
@@ -32,6 +32,8 @@ AFTER = ("state", "exit_code", "duration", "host", "cause", "attempts", "result"
 TIMES = ("started", "ended")  # of calls, in seconds since 1970
 CALL = ("call", *TIMES)  # columns that calls have instead of parameters
 FIXED = frozenset((*BEFORE, *AFTER))
+Values = tuple[list[str], tuple[Any, ...]]  # columns and values of a row
+_DIGITS = 18  # of a number that is read as such without further look
 _JSON_STARTS = frozenset('{["-0123456789tfn')
 
 
@@ -49,36 +51,40 @@ def iterate(source: Source, run: str, flat: bool = False, raw: bool = False) -> 
 
     `raw`: values of calls are Python's own, else what JSON has of them.
     """
+    return (dict(zip(columns, values, strict=True)) for columns, values in value_rows(source, run, flat, raw))
+
+
+def value_rows(source: Source, run: str, flat: bool = False, raw: bool = False) -> Iterator[Values]:
+    """The same rows as columns and values: a hundred thousand dicts cost more than what is in them."""
     parse_run(run)
     info = source.run(run)
     arrays = sorted(info["arrays"], key=_first)
     spans = iter(sorted(info["spans"], key=lambda span: int(span["low"])))
-    rows = all_rows(source, run, values=any(array["task"].get("function") for array in arrays))
+    rows = source.outcomes(run, values=any(array["task"].get("function") for array in arrays))
     row, span = next(rows, None), next(spans, None)
     waits = waits_for(source, info)
     for array in arrays:
         spec, first = parse_spec(array["task"]), _first(array)
         columns = [*BEFORE, *(CALL if spec.function else param_columns(spec).values()), *AFTER]
-        default: Json | None = None
+        default: tuple[Any, ...] | None = None
         for element, params in enumerate(each_element(spec), first):
-            while row is not None and row["element"] < element:
+            while row is not None and row[0] < element:
                 row = next(rows, None)
             while span is not None and span["high"] <= element:
                 span = next(spans, None)
-            found: Json
-            if row is not None and row["element"] == element:
+            if row is not None and row[0] == element:
                 found = row
             elif span is not None and span["low"] <= element:
-                found = span
+                found = tuple([span.get(name) for name in OUTCOME])
             else:
                 if default is None:
-                    default = {"state": "waiting" if waits(spec) else "ready"}
+                    default = tuple([{"state": "waiting" if waits(spec) else "ready"}.get(name) for name in OUTCOME])
                 found = default
             task = f"{run}.{element}"
             if spec.function:
-                yield call_row(columns, task, spec, spec.calls[element - first], found, flat, raw)
+                yield _call_row(columns, task, spec, spec.calls[element - first], found, flat, raw)
             else:
-                yield make_row(columns, task, params, found, flat)
+                yield _task_row(columns, task, params, found, flat)
 
 
 def _first(array: Mapping[str, Any]) -> int:
@@ -119,52 +125,51 @@ def axis_values(axis: Axis) -> Iterator[Any]:
             yield from range(start, start + piece.count * step, step)
 
 
-def make_row(
-    columns: Sequence[str], task: str, params: tuple[Any, ...], found: Mapping[str, Any], flat: bool = False
-) -> Json:
+def _task_row(columns: list[str], task: str, params: tuple[Any, ...], found: tuple[Any, ...], flat: bool) -> Values:
     """A row with the parsed last line as `result`; `flat`: members of a result that is an object become columns."""
-    line = found.get("last_line")
-    value = parse_line(line) if line else None
-    if not flat or not isinstance(value, (dict, list)):
-        return _row(columns, task, params, found, value)
-    row = _row(columns, task, params, found, line)
-    if isinstance(value, dict):
-        for name, member in value.items():
-            column = f"result_{name}" if name in row else str(name)
-            row[column] = json.dumps(member, ensure_ascii=False) if isinstance(member, (dict, list)) else member
-    return row
+    _, state, exit_code, duration, host, cause, attempt, line, *_ = found
+    value: Any = parse_line(line) if line else None
+    is_nested = flat and isinstance(value, (dict, list))
+    values = (
+        task, *params, state, exit_code, duration if duration is None else round(duration, 3), host or None,
+        cause or None, attempt or 0, line if is_nested else value,
+    )  # fmt: skip
+    if not is_nested or isinstance(value, list):
+        return columns, values
+    members = {
+        name: json.dumps(member, ensure_ascii=False) if isinstance(member, (dict, list)) else member
+        for name, member in value.items()
+    }
+    return _with_members(columns, values, members)
 
 
-def call_row(
-    columns: Sequence[str], task: str, spec: Spec, call: str, found: Mapping[str, Any], flat: bool, raw: bool
-) -> Json:
+def _call_row(
+    columns: list[str], task: str, spec: Spec, call: str, found: tuple[Any, ...], flat: bool, raw: bool
+) -> Values:
     """A row of a call, with the value that it returned as `result`; `flat`: members of a dict become columns, too."""
-    shown = (call_text(spec.labels.get("function", "call"), call), *(_moment(found.get(name)) for name in TIMES))
+    _, state, exit_code, duration, host, cause, attempt, _, started, ended, text = found
     value: Any = None
-    if found["state"] == "succeeded":
-        text = found.get("result")
+    if state == "succeeded":
         value = read_value(text) if text else Unreadable("large")  # rows have no larger ones
     if not raw or isinstance(value, Unreadable):
         value = as_json(value)
-    row = _row(columns, task, shown, found, value)
-    if flat and isinstance(value, dict):
-        for name, member in value.items():
-            row[f"result_{name}" if name in row else str(name)] = member
-    return row
+    values = (
+        task, call_text(spec.labels.get("function", "call"), call), _moment(started), _moment(ended), state, exit_code,
+        duration if duration is None else round(duration, 3), host or None, cause or None, attempt or 0, value,
+    )  # fmt: skip
+    return _with_members(columns, values, value) if flat and isinstance(value, dict) else (columns, values)
+
+
+def _with_members(columns: list[str], values: tuple[Any, ...], members: Mapping[Any, Any]) -> Values:
+    """A row to which the members of its result are added."""
+    row = dict(zip(columns, values, strict=True))
+    for name, member in members.items():
+        row[f"result_{name}" if name in row else str(name)] = member
+    return [*row], tuple(row.values())
 
 
 def _moment(seconds: Any) -> float | None:
     return round(seconds, 3) if seconds else None
-
-
-def _row(columns: Sequence[str], task: str, params: tuple[Any, ...], found: Mapping[str, Any], result: Any) -> Json:
-    get = found.get
-    duration = get("duration")
-    values = (
-        task, *params, found["state"], get("exit_code"), duration if duration is None else round(duration, 3),
-        get("host") or None, get("cause") or None, get("attempt") or 0, result,
-    )  # fmt: skip
-    return dict(zip(columns, values, strict=True))
 
 
 def param_columns(spec: Spec) -> dict[str, str]:
@@ -184,6 +189,8 @@ def columns_of(info: Mapping[str, Any]) -> list[str]:
 
 def parse_line(line: str) -> Any:
     """The value of a line of JSON; the line itself if it is not JSON."""
+    if line.isdigit() and line.isascii() and line[0] != "0" and len(line) <= _DIGITS:
+        return int(line)
     text = line.strip()
     if text[:1] in _JSON_STARTS:
         try:

@@ -41,7 +41,7 @@ def parse_spec(data: Any, table: type[Spec] = Spec) -> Spec:
     _check_command(got, fields)
     if "params" in got and "array" in got:
         raise BadInput("params and array together", code="bad_array", field="array", hint="give one of them")
-    spec = table(**got)
+    spec = table.given(got)
     _check_placeholders(spec)
     if spec.stdin_data and spec.stdin is not None:
         raise BadInput("stdin and stdin_data together", code="required", field="stdin_data", hint="give one of them")
@@ -51,6 +51,12 @@ def parse_spec(data: Any, table: type[Spec] = Spec) -> Spec:
         hint = "checkpoint_every goes with the files in checkpoint"
         raise BadInput("which files?", code="required", field="checkpoint", hint=hint)
     return spec
+
+
+def stored_spec(data: Mapping[str, Any]) -> Spec:
+    """One task as the database keeps it: what its fields must be together was checked when it was submitted."""
+    fields = task_fields(Spec)
+    return Spec.given({name: fields[name].read(value, name) for name, value in data.items()})
 
 
 def _check_command(got: Mapping[str, Any], fields: Mapping[str, Field]) -> None:

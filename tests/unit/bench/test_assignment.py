@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from bench import assignment
 from bench.assignment import (
     TOP,
     exact,
@@ -151,3 +154,40 @@ def test_large_tables_give_the_same_pairs_as_the_plain_greedy(kind: str, shape: 
     assert greedy(table) == expected
     r, c = np.indices(shape)
     assert greedy_sparse(r.ravel(), c.ravel(), table.ravel()) == expected
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    rows=st.integers(1, 40),
+    columns=st.integers(1, 60),
+    steps=st.sampled_from([0, 3, 50]),
+    holes=st.sampled_from([0.0, 0.1, 0.9]),
+)
+@settings(max_examples=300, deadline=None)
+def test_contested_tables_give_the_same_pairs_as_the_plain_greedy(
+    seed: int, rows: int, columns: int, steps: int, holes: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    table = contested(rng, rows, columns)
+    if steps:  # so many different ranks, and so equal ones
+        table = np.floor(table * steps / 100)
+    table = np.where(rng.random(table.shape) < holes, rng.choice([-inf, nan, inf], table.shape), table)
+    assert greedy(table) == greedy(table.astype(np.float64)) == greedy_plain(table.tolist())
+    assert [(row, column) for column, row in greedy(table.T)] == [
+        (row, column) for column, row in greedy_plain(table.T.tolist())
+    ]
+
+
+def test_where_all_want_the_same_the_columns_choose(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def by_columns(*given: Any) -> list[Any]:
+        asked.append(given)
+        return []
+
+    monkeypatch.setattr(assignment, "_by_columns", by_columns)
+    rng = np.random.default_rng(3)
+    assert greedy(contested(rng, 100, 400)) == []
+    assert asked, "that is the way measured as contested"
+    assert len(greedy(rng.random((100, 400)))) == len(greedy(np.ones((100, 400)))) == 100
+    assert len(asked) == 1

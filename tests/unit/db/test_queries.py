@@ -138,6 +138,8 @@ def allowed_scans(name: str) -> list[str]:
     given = ["SCAN CONSTANT ROW", "SCAN (subquery-1)", "SCAN 2 CONSTANT ROWS"]
     if name == "removed_runs":
         return ["SCAN found"]  # its own queue of runs: the table itself is searched by key
+    if name == "state_block":
+        return ["SCAN (subquery-1)"]  # the rows of its block, which are searched by key
     return ["SCAN events"] if name == "oldest_events" else given if name.startswith("add_success") else []
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from shoal.model.errors import NotFound
+from shoal.report.data_source import outcomes_of
 from shoal.wire.task import parse_spec
 
 Json = dict[str, Any]
@@ -75,6 +76,9 @@ class FakeSource:
         found = [r for r in self.all_rows if r["element"] > after and (not states or r["state"] in states)]
         page = found[:limit]
         return {"tasks": page, "next": page[-1]["element"] if len(found) > limit else None}
+
+    def outcomes(self, run: str, values: bool = False) -> Iterator[tuple[Any, ...]]:
+        return outcomes_of(self.tasks(run, limit=len(self.all_rows) + 1, values=values)["tasks"])
 
     def task(self, task: str) -> Json:
         element = int(task.partition(".")[2])

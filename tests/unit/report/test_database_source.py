@@ -14,7 +14,7 @@ from shoal.model.errors import BadInput, NotFound
 from shoal.model.event import Event
 from shoal.model.file_names import DATABASE, LOGS, log_name
 from shoal.report.acct import account
-from shoal.report.data_source import EmptySource, open_file
+from shoal.report.data_source import OUTCOME, EmptySource, open_file
 from shoal.report.database_source import FileSource
 from shoal.report.results import iterate
 
@@ -154,3 +154,18 @@ def test_where_nothing_was_submitted_there_is_nothing(tmp_path: Path) -> None:
             account(empty, "ownr")
         with pytest.raises(NotFound, match="nothing was submitted"):
             empty.run("r1")
+
+
+def test_outcomes_are_the_rows_column_by_column(
+    source: FileSource, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Database.open(state / DATABASE) as database:
+        database.apply([task(3, result="cafe"), task(4, state="lost", result="x" * 10_000, exit_code=None)])
+    rows = source.tasks("r2")["tasks"]
+    assert [row["element"] for row in rows] == [1, 2, 3, 4]
+    expected = [tuple(row[name] for name in OUTCOME[:-1]) for row in rows]
+    for at_once in (10_000, 2, 1):
+        monkeypatch.setattr("shoal.db.reader.OUTCOMES", at_once)
+        assert [found[:-1] for found in source.outcomes("r2")] == expected
+        assert [found[-1] for found in source.outcomes("r2")] == [""] * 4
+        assert [found[-1] for found in source.outcomes("r2", values=True)] == ["", "", "cafe", ""]

@@ -6,7 +6,8 @@ import csv
 import itertools
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import click
 
@@ -15,7 +16,7 @@ from shoal.cli.output.tables import print_lines, table
 from shoal.cli.session import LIMIT_OPTION, Session, say, server_option
 from shoal.model.quantities import many
 from shoal.report.data_source import Json, latest_run
-from shoal.report.results import TIMES, columns_of, iterate
+from shoal.report.results import TIMES, Values, columns_of, iterate, value_rows
 from shoal.report.run_names import find_run
 
 TABLE_ROWS = 100
@@ -48,28 +49,34 @@ def results(run: str | None, as_csv: bool, as_json: bool, limit: int | None, ser
     with Session(server).bulk_source() as source:
         run = latest_run(source, say) if run is None else find_run(source, run, say)
         info = source.run(run)
-        rows: Iterator[Json] = iterate(source, run, flat=not as_json)
-        if limit:
-            rows = itertools.islice(rows, limit)
+        if as_csv:
+            _write_csv(columns_of(info), itertools.islice(value_rows(source, run, flat=True), limit or None))
+            return
+        rows: Iterator[Json] = itertools.islice(iterate(source, run, flat=not as_json), limit or None)
         if as_json:
             for row in rows:
                 sys.stdout.write(json.dumps(row, separators=(",", ":")) + "\n")
-        elif as_csv:
-            _write_csv(columns_of(info), rows)
         else:
             _print_results(info, rows, limit)
 
 
-def _write_csv(columns: list[str], rows: Iterator[Json]) -> None:
+def _write_csv(columns: list[str], rows: Iterator[Values]) -> None:
     peeked = list(itertools.islice(rows, CSV_PEEK))
     # Members that only later rows have are still in the `result` column, which holds the whole line.
-    names = list(dict.fromkeys([*columns, *itertools.chain.from_iterable(peeked)]))
+    names = list(dict.fromkeys([*columns, *itertools.chain.from_iterable(found for found, _ in peeked)]))
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(names)
-    # Most rows have just these columns, in this order.
-    writer.writerows(
-        row.values() if [*row] == names else [row.get(name) for name in names] for row in itertools.chain(peeked, rows)
-    )
+    writer.writerows(_in_order(names, itertools.chain(peeked, rows)))
+
+
+def _in_order(names: list[str], rows: Iterable[Values]) -> Iterator[Sequence[Any]]:
+    """The values of each row under these names; most rows have just these columns, in this order."""
+    last: list[str] | None = None
+    is_same = False
+    for columns, values in rows:
+        if columns is not last:
+            last, is_same = columns, columns == names
+        yield values if is_same else [*map(dict(zip(columns, values, strict=True)).get, names)]
 
 
 def _print_results(info: Json, rows: Iterator[Json], limit: int | None) -> None:

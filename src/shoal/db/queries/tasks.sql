@@ -32,10 +32,15 @@ FROM (VALUES (?, ?, ?, ?, ?, ?, ?));
 SELECT * FROM tasks
 WHERE run = :run AND state IN ('waiting', 'ready', 'leased', 'running') ORDER BY element;
 
+-- name: state_block
+-- How many rows follow an element, up to a limit, their least and greatest elements and states.
+SELECT count(*), min(element), max(element), min(state), max(state)
+FROM (SELECT element, state FROM tasks WHERE run = :run AND element > :after ORDER BY element LIMIT :limit);
+
 -- name: final_states
--- Element and state of each final task of a run, in order.
+-- Element and state of each final task of a part of a run, in order.
 SELECT element, state FROM tasks
-WHERE run = :run AND state IN ('succeeded', 'failed', 'cancelled', 'lost') ORDER BY element;
+WHERE run = :run AND element > :after AND element <= :last AND state IN ('succeeded', 'failed', 'cancelled', 'lost') ORDER BY element;
 
 -- name: failed_tasks
 -- The tasks of a run, or one of them, that are final without success.
@@ -53,6 +58,12 @@ ORDER BY t.ended DESC, t.run DESC, t.element DESC LIMIT :limit;
 SELECT * FROM tasks
 WHERE run = :run AND element > :after AND (:states = '' OR instr(:states, ',' || state || ',') > 0)
 ORDER BY element LIMIT :limit;
+
+-- name: list_outcomes
+-- A page of what became of a run's tasks, in order of their elements; results only where they are asked for and small.
+SELECT element, state, exit_code, duration, host, cause, attempt, last_line, started, ended,
+    CASE WHEN :values AND length(result) <= :most THEN result ELSE '' END
+FROM tasks WHERE run = :run AND element > :after ORDER BY element LIMIT :limit;
 
 -- name: get_task
 -- One task.

@@ -6,7 +6,6 @@ task that it would have been without chunks: there is one set of rules, and chun
 
 from __future__ import annotations
 
-from bisect import insort_right
 from collections.abc import Iterable
 from itertools import repeat
 
@@ -71,7 +70,7 @@ def grant_chunk(
 
 def enter(state: State, chunk: Chunk, pilot: Pilot) -> None:
     """Enter a chunk on both sides: its array and its pilot."""
-    insort_right(chunk.array.chunks, chunk, key=lambda c: c.low)
+    chunk.array.enter_chunk(chunk)
     pilot.chunks[chunk.array.run.number, chunk.low, chunk.incarnation] = chunk
     pilot.chunked += len(chunk.left)
     pilot.free = take(pilot.free, chunk.array.spec.needs, len(chunk.left))
@@ -88,7 +87,7 @@ def carve(state: State, chunk: Chunk, element: int) -> Task:
     attempt = Attempt(chunk.attempt(element), chunk.pilot, chunk.leased, reply_seq=chunk.reply_seq)
     attempt.site, attempt.reserved = pilot.site, chunk.reserved
     attempt.precedence, attempt.is_ahead, attempt.needs = chunk.precedence, chunk.is_ahead, array.spec.needs
-    task = array.tasks[element] = Task(array, element, TaskState.LEASED, chunk.number, lane=chunk.lane)
+    task = array.enter_task(Task(array, element, TaskState.LEASED, chunk.number, lane=chunk.lane))
     task.live[attempt.id] = pilot.live[attempt.id] = attempt
     _leave(state, chunk, element, element + 1, pilot)
     state.write_task(task, pilot=pilot, leased=chunk.leased)

@@ -12,10 +12,11 @@ import heapq
 import itertools
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.engine.records import Array, ClassKey, RunBound, due_by
+from shoal.engine.spec_digest import digest_of
 from shoal.model.policy import OrderRule
 from shoal.model.states import Rerun
 from shoal.model.task.spec import Spec
@@ -44,6 +45,9 @@ RESORTED = 1_000  # leasables of a class that are sorted anew when weighted posi
 REORDER = 1.0  # seconds after which weighted positions are computed anew
 COUNTED = 32  # leasables whose elements are counted one by one
 ARRIVALS_KEPT = 20_000  # classes that got work again, for eligibilities to learn of
+
+
+_known_names: dict[type, KeyNames] = {}  # by table
 
 
 class Position(NamedTuple):
@@ -79,6 +83,13 @@ class Leasable(NamedTuple):
 def is_open(array: Array) -> bool:
     """True if nothing but capacity keeps its ready elements from being leased."""
     return array.accepted and array.run.accepted and not array.waiting and not array.throttled
+
+
+class KeyNames(NamedTuple):
+    """Fields that a class key is made of, but for the program and what a pilot must see."""
+
+    plain: frozenset[str]  # their values are part of it
+    long: frozenset[str]  # a digest of them is
 
 
 class HeapEntry(NamedTuple):
@@ -236,11 +247,6 @@ def kind_of(spec: Spec) -> str:
     return spec.command[0] if spec.command else "sh"
 
 
-def trait_of(spec: Spec, owner: str) -> str:
-    """A digest of what is executed and for whom: failures of tasks that have it in common are compared."""
-    return _digest([owner, [getattr(spec, field.name) for field in fields_with(type(spec), "is_program")]])
-
-
 def class_key(spec: Spec, owner: str) -> ClassKey:
     """The class of a task, by every task field that matching looks at."""
     table, surroundings = type(spec), ""
@@ -250,20 +256,25 @@ def class_key(spec: Spec, owner: str) -> ClassKey:
     if any(value != field.default for field, value in other):
         # Set-up lines may bring a container runtime, so that only without them the host must have one.
         surroundings = CONTAINER if spec.container and not spec.setup else ""
-        surroundings += _digest([(field.name, value) for field, value in other])
+        surroundings += digest_of([(field.name, value) for field, value in other])
     named["visible"] = views(spec.visible) if spec.visible else ()
     if spec.stdin_data or spec.stdout or spec.stderr:
         surroundings += STREAM_FILES
     return ClassKey(owner, spec.needs, kind=kind_of(spec), surroundings=surroundings, **named)
 
 
-def _key_of(array: Array, spec: Spec) -> ClassKey:
+def _key_names(table: type[Spec]) -> KeyNames:
+    found = _known_names.get(table)
+    if found is None:
+        plain = {field.name for column in ("key", "needs") for field in fields_with(table, "matching", column)}
+        long = frozenset(field.name for field in fields_with(table, "matching", "surroundings"))
+        found = _known_names[table] = KeyNames(frozenset(plain - {"visible"}), long)
+    return found
+
+
+def key_of(array: Array, spec: Spec) -> ClassKey:
     """The class of an array's tasks with these fields."""
     return class_key(spec, array.run.owner)._replace(depth=array.run.depth)
-
-
-def _digest(values: object) -> str:
-    return hashlib.sha256(repr(values).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 class Queue:
@@ -274,6 +285,7 @@ class Queue:
         self.rule = rule or OrderRule()
         self.names: set[str] = set()  # tags that expressions of classes look at
         self._classes: dict[ClassKey, TaskClass] = {}
+        self._by_fields: dict[tuple[object, ...], TaskClass] = {}
         self._serials = itertools.count(1)
         self.ranked = 0  # classes with work that ask for the best pilot
         self._with_work = 0  # owners
@@ -287,15 +299,33 @@ class Queue:
         """The class of an array, or of one of its elements that is in its own; made when first needed."""
         found = array.cls
         if found is None or found.is_forgotten:
-            found = array.cls = self._class(_key_of(array, array.spec))
+            found = array.cls = self._class_of_fields(array)
         if element:
             task = array.tasks[element]
-            key = found.key if task.own is None else _key_of(array, task.own)
+            key = found.key if task.own is None else key_of(array, task.own)
             key, special = key._replace(needs=task.needs), task.special
             if special is not None:
                 avoid, sites = tuple(sorted(special.avoid)), tuple(sorted(special.avoid_sites))
                 key = key._replace(avoid=avoid, avoid_sites=sites, alone=special.alone)
             found = self._class(key, found)
+        return found
+
+    def _class_of_fields(self, array: Array) -> TaskClass:
+        """The class of an array, found by the values that its key is made of: to make the key takes much longer."""
+        spec, run = array.spec, array.run
+        plain, long = _key_names(type(spec))
+        found_values: list[object] = [run.owner, run.depth, kind_of(spec), *spec.visible.items()]
+        for name, value in vars(spec).items():  # only what was given: the rest is the same for all
+            if name in plain:
+                found_values += name, value
+            elif name in long:
+                return self._class(key_of(array, spec))
+        values = tuple(found_values)
+        found = self._by_fields.get(values)
+        if found is None or found.is_forgotten:
+            if len(self._by_fields) > KEPT_CLASSES:
+                self._by_fields.clear()
+            found = self._by_fields[values] = self._class(key_of(array, spec))
         return found
 
     def listed_class_of(self, array: Array, element: int = 0) -> TaskClass:
@@ -333,10 +363,24 @@ class Queue:
         array.queued = True
         self._put(self.listed_class_of(array), leasable)
 
+    def offer_all(self, arrays: Iterable[Array]) -> None:
+        """As `offer` for each; a class that gets many is put in order once."""
+        touched: dict[int, TaskClass] = {}
+        for array in arrays:
+            leasable = Leasable(array, 0)
+            if not array.queued and leasable.has_ready():
+                array.queued = True
+                cls = self.listed_class_of(array)
+                cls.heap.append(self._entry(leasable))
+                touched[cls.serial] = cls
+        for cls in touched.values():
+            heapq.heapify(cls.heap)
+            self._list(cls)
+
     def offer_apart(self, array: Array, element: int) -> None:
         """One element is ready that is in a class of its own."""
         if not array.apart.get(element):
-            array.apart[element] = True
+            array.set_apart(element, True)
             self._put(self.listed_class_of(array, element), Leasable(array, element))
 
     def reopen(self, bound: RunBound | None) -> None:
@@ -355,15 +399,19 @@ class Queue:
                 heapq.heapify(left)
                 self._list(cls)
         array.queued, array.cls = False, None
-        array.apart = dict.fromkeys(array.apart, False)
+        for element in array.apart:
+            array.apart[element] = False
 
     def _put(self, cls: TaskClass, leasable: Leasable) -> None:
+        heapq.heappush(cls.heap, self._entry(leasable))
+        self._list(cls)
+
+    def _entry(self, leasable: Leasable) -> HeapEntry:
         array = leasable.array
         # The serial tells an array from its own earlier self, which a retried run may have left in here.
         first = leasable.element or array.first
         inside = position_inside(self.rule, array.since, leasable.due, self._ordered)
-        heapq.heappush(cls.heap, HeapEntry(*inside, array.run.number, first, next(self._serials), leasable))
-        self._list(cls)
+        return HeapEntry(*inside, array.run.number, first, next(self._serials), leasable)
 
     def _sort(self, cls: TaskClass) -> None:
         """Sort the leasables of a class anew."""

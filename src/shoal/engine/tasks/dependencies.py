@@ -50,6 +50,12 @@ def names_of(run: Run) -> set[str]:
     return {array.spec.name for array in run.arrays if array.spec.name}
 
 
+def _may_name_others(spec: Spec) -> bool:
+    """False if nothing that it waits for looks like a run or task: to look through the names of its own run for each of
+    10,000 tables would take seconds."""
+    return any(target_of(name) is not None for name in (*spec.after, *spec.after_any))
+
+
 def is_open(state: State, target: Target) -> bool:
     """True if a run, or a task of it, is not over."""
     run = state.runs.get(target if isinstance(target, int) else target.run)
@@ -61,6 +67,8 @@ def is_open(state: State, target: Target) -> bool:
 
 def failed_outside(state: State, array: Array, outcomes: Outcomes) -> Target | None:
     """Something that an array needs and that ended without success, if there is any."""
+    if not _may_name_others(array.spec):
+        return None
     needed = outside_of(array.spec, names_of(array.run)).items()
     lost = (t for t, must in needed if must and not is_open(state, t) and not outcomes.get(t, True))
     return next(lost, None)
@@ -68,13 +76,14 @@ def failed_outside(state: State, array: Array, outcomes: Outcomes) -> Target | N
 
 def enter(state: State, array: Array) -> None:
     """Let an array wait for what is open of the runs and tasks that it names."""
-    if not (array.spec.after or array.spec.after_any):
+    if not _may_name_others(array.spec):
         return
-    for target, must_succeed in outside_of(array.spec, names_of(array.run)).items():
-        if is_open(state, target):
-            array.awaits[target] = must_succeed
-            run = target if isinstance(target, int) else target.run
-            state.dependents.setdefault(run, {}).setdefault(target, []).append(array)
+    found = outside_of(array.spec, names_of(array.run)).items()
+    left = {target: must_succeed for target, must_succeed in found if is_open(state, target)}
+    array.awaits = {**array.awaits, **left}
+    for target in left:
+        run = target if isinstance(target, int) else target.run
+        state.dependents.setdefault(run, {}).setdefault(target, []).append(array)
 
 
 def take_settled(state: State) -> Iterator[Settled]:

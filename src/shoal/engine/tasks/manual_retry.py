@@ -8,7 +8,7 @@ from shoal.engine.changes import SpanDrop
 from shoal.engine.commands import Outcomes, Retry, RetrySpan
 from shoal.engine.matching.visibility import ask_again
 from shoal.engine.policy.apply_policy import check_queue
-from shoal.engine.records import Run, Task, TaskOverrides
+from shoal.engine.records import NO_PARENTS, Run, Task, TaskOverrides
 from shoal.engine.state import State
 from shoal.engine.tasks.dependencies import enter, failed_outside, target_text
 from shoal.engine.tasks.runs import array_at, meet, parents_of, release_begun
@@ -39,7 +39,7 @@ def retry(state: State, command: Retry) -> dict[str, int]:
         state.change(SpanDrop(run.number, low, high))
     by_name = {array.spec.name: array for array in run.arrays if array.spec.name}
     for array in run.arrays:
-        array.unmet = {parent.first for parent in parents_of(array, by_name)}
+        array.unmet = {parent.first for parent in parents_of(array, by_name)} or NO_PARENTS
         meet(array)
         if array.todo:
             enter(state, array)
@@ -49,7 +49,7 @@ def retry(state: State, command: Retry) -> dict[str, int]:
                 task.state = TaskState.WAITING  # what it waits for runs again
     for row in rows:
         array = array_at(run, row.element)
-        task = array.tasks[row.element] = Task(array, row.element, TaskState(row.state), number=row.attempt)
+        task = array.enter_task(Task(array, row.element, TaskState(row.state), number=row.attempt))
         if array.waiting:
             task.state = TaskState.WAITING  # it had never been leased: its parents are to run again first
         else:
@@ -98,7 +98,7 @@ def _check_parents(state: State, run: Run, elements: list[int], spans: list[Retr
 
 def _reopen(state: State, run: Run, low: int, high: int, before: str) -> None:
     array = array_at(run, low)
-    array.done.remove_range(low, high)
+    array.take_done(low, high)
     array.todo.add_range(low, high)
     array.since = state.now
     if array.sequence is not None:

@@ -11,7 +11,6 @@ from typing import Any
 from shoal.engine.changes import Closed, ClosedRow, SpanRow
 from shoal.engine.commands import Accept, Add, Cancel, Close, PollRun, Submit
 from shoal.engine.matching.chunks import carve, carve_all
-from shoal.engine.matching.classes import trait_of
 from shoal.engine.matching.element_order import ElementOrder
 from shoal.engine.matching.visibility import ask_again
 from shoal.engine.policy.apply_policy import check_queue
@@ -85,9 +84,10 @@ def accept(state: State, command: Accept) -> None:
     if run is None:
         return
     run.accepted = True
-    for array in run.arrays[bisect_left(run.firsts, command.first) :]:
+    accepted = run.arrays[bisect_left(run.firsts, command.first) :]
+    for array in accepted:
         array.accepted = True
-        state.queue.offer(array)
+    state.queue.offer_all(accepted)
 
 
 def add(state: State, command: Add) -> dict[str, Any]:
@@ -163,9 +163,10 @@ def close_abandoned(state: State) -> None:
 
 def make_array(state: State, run: Run, first: int, spec: Spec) -> Array:
     """One spec of a run in memory, nothing of it begun."""
+    count = spec.count
     return Array(
-        run, first, spec.count, spec, RangeSet([(first, first + spec.count)]),
-        trait=trait_of(spec, run.owner), sequence=ElementOrder(spec, first) if spec.order else None, since=state.now,
+        run, first, count, spec, RangeSet.span(first, first + count),
+        sequence=ElementOrder(spec, first) if spec.order else None, since=state.now,
     )  # fmt: skip
 
 
@@ -190,9 +191,12 @@ def link(run: Run) -> None:
     """Link children to parents of the same run by name; an array with an incomplete parent waits."""
     by_name = {array.spec.name: array for array in run.arrays if array.spec.name}
     for array in run.arrays:
-        for parent in parents_of(array, by_name):
-            parent.children.append(array)
-            array.unmet.add(parent.first)
+        if not (array.spec.after or array.spec.after_any):
+            continue
+        parents = parents_of(array, by_name)
+        for parent in parents:
+            parent.add_child(array)
+        array.unmet = {*array.unmet, *(parent.first for parent in parents)}
 
 
 def parents_of(array: Array, by_name: Mapping[str, Array]) -> list[Array]:
@@ -203,7 +207,8 @@ def parents_of(array: Array, by_name: Mapping[str, Array]) -> list[Array]:
 
 def meet(array: Array) -> None:
     """Remove the parents that are complete, or need only be over and are, from those that an array waits for."""
-    array.unmet = {first for first in array.unmet if not _is_met(array, array_at(array.run, first))}
+    if array.unmet:
+        array.unmet = {first for first in array.unmet if not _is_met(array, array_at(array.run, first))}
 
 
 def _is_met(child: Array, parent: Array) -> bool:

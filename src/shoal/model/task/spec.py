@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Optional
 
 from shoal.model import limits
@@ -16,7 +16,7 @@ from shoal.model.task import field_values as read
 from shoal.model.task import task_field as kind
 from shoal.model.task.checks import whole
 from shoal.model.task.sweep import Sweep
-from shoal.model.task.task_field import Option, entry, fields_with, task_fields
+from shoal.model.task.task_field import Option, entry, fields_with, share_defaults, task_fields
 from shoal.model.task.visible import read_visible
 
 OWN = "own"  # value of `cwd` that forces a directory of the task's own
@@ -37,6 +37,12 @@ class Needs:
     disk: int = 0
     gpus: int = 0
     licences: tuple[tuple[str, int], ...] = ()  # by name; counted over the whole server
+
+
+@lru_cache(maxsize=1_000)
+def _shared_needs(*values: Any) -> Needs:
+    """Tasks that need the same share one object."""
+    return Needs(**dict(zip((one.name for one in fields_with(Spec, "matching", "needs")), values)))
 
 
 # fmt: off
@@ -220,17 +226,24 @@ class Spec:
         same_result="it decides where the task runs, not what it does")
     # fmt: on
 
+    @classmethod
+    def given(cls, values: dict[str, Any]) -> Spec:
+        """A task with these fields, already read. Others are found in the class, and take no memory in each task."""
+        made = object.__new__(cls)
+        object.__setattr__(made, "__dict__", values)
+        return made
+
     @cached_property
     def needs(self) -> Needs:
         """What it takes of a pilot."""
-        return Needs(**{one.name: getattr(self, one.name) for one in fields_with(type(self), "matching", "needs")})
+        return _shared_needs(*(getattr(self, one.name) for one in fields_with(type(self), "matching", "needs")))
 
-    @cached_property
+    @property
     def sweep(self) -> Optional[Sweep]:
         """Its parameters, in whichever way they were given."""
         return self.params if self.array is None else self.array[0]
 
-    @cached_property
+    @property
     def throttle(self) -> Optional[int]:
         """How many of its elements may run at once."""
         return self.array[1] if self.array is not None else None
@@ -257,6 +270,7 @@ class Spec:
 
 
 FIELDS = task_fields(Spec)
+share_defaults(Spec)
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,13 @@ def task_fields(spec: type) -> dict[str, Field]:
     return _tables[spec]
 
 
+def share_defaults(spec: type) -> None:
+    """Give a table's class the defaults that it makes anew for each task, as it has all others: tasks are not changed."""
+    for declared in dataclasses.fields(spec):
+        if declared.default_factory is not dataclasses.MISSING:
+            setattr(spec, declared.name, task_fields(spec)[declared.name].default)
+
+
 def fields_with(spec: type, column: str, value: Any = True) -> tuple[Field, ...]:
     """The fields of a table that have this value in a column."""
     chosen = _chosen.get((spec, column, value))

@@ -19,9 +19,10 @@ from shoal.client.executor.options import fields_of, signature_with_fields
 from shoal.db.sqlite import Database
 from shoal.engine.commands import Submit
 from shoal.engine.engine import Engine
-from shoal.engine.matching.classes import class_key, trait_of
+from shoal.engine.matching.classes import class_key
 from shoal.engine.matching.lease_message import lease_of
 from shoal.engine.records import Attempt, ClassKey
+from shoal.engine.spec_digest import trait_of
 from shoal.model.errors import BadInput
 from shoal.model.ids import AttemptId
 from shoal.model.task import field_values
