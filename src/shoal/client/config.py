@@ -16,12 +16,12 @@ import secrets
 import stat
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.client.connection.transport import check_url
 from shoal.model.errors import BadInput, Refused, echo, printable
 from shoal.model.file_names import SERVER_FILE
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_ECHO
 from shoal.wire.did_you_mean import did_you_mean
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
 from shoal.model.errors import Refused
+from shoal.model.lazy_dataclass import dataclass
 
 APPLICATION = 0x73686F61  # "shoa", set by the first migration
 _FILE = re.compile(r"([0-9]{4})_[a-z0-9_]+\.sql")

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict, deque
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shoal.model.ids import AttemptId, TaskId
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import KEPT_REPLIES
 from shoal.model.rangeset import RangeSet
 from shoal.model.states import PilotState, TaskState

@@ -16,7 +16,7 @@ from pathlib import Path
 # The pilot's own package is in the zip as a whole, but for this module; of the packages it imports, these modules are.
 NOT_IN_ZIP = "shoal.pilot.build_zip"
 IMPORTED: dict[str, tuple[str, ...]] = {
-    "shoal.model": ("blobs", "credentials", "errors", "file_names", "ids", "limits", "rangeset"),
+    "shoal.model": ("blobs", "credentials", "errors", "file_names", "ids", "lazy_dataclass", "limits", "rangeset"),
     "shoal.model.task": ("checks", "shell_quote", "sweep", "visible"),
     "shoal.sched": ("batch_size",),
     "shoal.wire": ("batches", "chunk", "codec", "join", "messages", "module_sources", "payload"),

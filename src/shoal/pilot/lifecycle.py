@@ -11,11 +11,12 @@ import signal
 import stat
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Optional
 
 from shoal.model.errors import BadInput
+from shoal.model.lazy_dataclass import dataclass
 from shoal.pilot import self_update
 from shoal.pilot.agent.agent import Agent
 from shoal.pilot.agent.events import Join

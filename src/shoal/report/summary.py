@@ -8,9 +8,10 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.quantities import many, rate_text, show_duration
 from shoal.report.data_source import Json, Source
 

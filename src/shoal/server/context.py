@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from shoal.model.credentials import SESSION
 from shoal.model.errors import NotFound, echo
 from shoal.model.file_names import PILOT_ZIP
 from shoal.model.ids import TaskId, run_text
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.policy import outward
 from shoal.server.auth.authentication import Authentication, Caller
 from shoal.server.auth.lockout import Lockouts

@@ -12,12 +12,12 @@ import logging
 import os
 import resource
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.engine.commands import Bury
 from shoal.model.errors import InternalError
 from shoal.model.file_names import PILOT_ZIP, SERVER_FILE
+from shoal.model.lazy_dataclass import dataclass
 from shoal.server.service import Service
 
 log = logging.getLogger(__name__)

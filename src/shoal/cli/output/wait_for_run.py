@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import click
@@ -19,6 +19,7 @@ from shoal.client.client import Client
 from shoal.client.waiting import waiting
 from shoal.engine.why.reason import IMPOSSIBLE, is_impossible
 from shoal.model.errors import NotFound, ShoalError, Unreachable
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_PAGE
 from shoal.model.quantities import many, show_duration
 from shoal.report.data_source import HttpSource

@@ -16,12 +16,12 @@ import select
 import stat
 import tempfile
 import termios
-from dataclasses import dataclass
 from typing import BinaryIO
 
 from shoal.client.config import echo_path
 from shoal.model.blobs import Bytes
 from shoal.model.errors import BadInput, TooLarge
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_INLINE, MAX_STDIN
 from shoal.model.quantities import show_size
 from shoal.wire.payload import to_text

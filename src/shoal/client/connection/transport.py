@@ -11,11 +11,12 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from urllib.parse import SplitResult, urlsplit
 
 from shoal.client.connection import tls
 from shoal.model.errors import BadInput, ShoalError, Unreachable, echo
+from shoal.model.lazy_dataclass import dataclass
 from shoal.wire.http import unix_socket
 from shoal.wire.http.connection import ForeignServer, TlsConnection, UnixConnection, begin, is_usable, send
 from shoal.wire.join import SERVER_NAME

@@ -8,11 +8,12 @@ from __future__ import annotations
 import http.client
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, Optional
 from urllib.parse import urlsplit
 
 from shoal.model.errors import echo
+from shoal.model.lazy_dataclass import dataclass
 from shoal.pilot.uplink.tls import Trust, WrongServer
 from shoal.wire.http.connection import UnixConnection
 from shoal.wire.http.unix_socket import SCHEME
