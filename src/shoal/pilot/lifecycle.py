@@ -86,6 +86,7 @@ def _find_server(options: argparse.Namespace) -> ServerAddress:
         os.path.abspath(options.server_file) if options.server_file else "",
         options.server or "",
         os.path.abspath(options.token_file) if options.token_file else "",
+        is_awaited=options.wait_stdin,
     )
 
 
@@ -145,7 +146,8 @@ class _Pilot:
     def _serve(self, work: str, folder: str, entry: registry.Entry) -> int:
         options, address = self.options, self.address
         try:
-            address.read()
+            if not address.is_awaited:
+                address.read()
         except NoServerAddress as error:
             say(f"no server yet: {error}")  # it may come; the agent decides how long to wait
         capacity = probe.measure(work)

@@ -17,9 +17,14 @@ _OPEN_FILE = re.compile(r"/proc/self/fd/([0-9]+)")
 
 
 def own_digest() -> str:
-    """SHA-256 of the zip that we run from; empty if we do not run from one."""
+    """SHA-256 of the zip that we run from, or of that which would be built of the package that we run from; empty if
+    it cannot be read."""
     archive = getattr(globals().get("__loader__"), "archive", "")
     try:
+        if not archive:
+            from shoal.pilot.build_zip import pack  # it is not in the zip
+
+            return hashlib.sha256(pack()).hexdigest()
         with open(archive, "rb") as file:
             return hashlib.sha256(file.read()).hexdigest()
     except OSError:

@@ -124,7 +124,7 @@ def test_frozen_ones_cannot_be_changed() -> None:
         with pytest.raises(dataclasses.FrozenInstanceError):
             one.a = 2  # type: ignore[misc, union-attr]
         with pytest.raises(dataclasses.FrozenInstanceError):
-            del one.a
+            del one.a  # type: ignore[union-attr]
     assert dataclasses.replace(Frozen(1), a=5).f == 6
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import select
 from dataclasses import field
 from typing import NamedTuple, Optional
 from urllib.parse import urlsplit
@@ -49,7 +50,15 @@ class Connected(NamedTuple):
 class ServerAddress:
     """One server, in whichever of these ways its address was given."""
 
-    def __init__(self, server_file: str = "", url: str = "", token_file: str = "", join: Optional[Join] = None) -> None:
+    def __init__(
+        self,
+        server_file: str = "",
+        url: str = "",
+        token_file: str = "",
+        join: Optional[Join] = None,
+        is_awaited: bool = False,
+    ) -> None:
+        self.is_awaited = is_awaited  # the server is starting: standard input ends when it listens
         self.server_file, self.url, self.token_file, self.join = server_file, url, token_file, join
         self.trust = Trust()
         self._last_good = ""
@@ -87,6 +96,9 @@ class ServerAddress:
 
     def connect(self, timeout: float, certified: bool = False) -> Connected:
         """Connect to the first address that accepts, beginning with the one that worked last."""
+        if self.is_awaited:
+            select.select([0], [], [], timeout)
+            self.is_awaited = False
         endpoint, failure = self.read(), None
         for url in sorted(endpoint.urls, key=lambda url: url != self._last_good):
             connected = None
