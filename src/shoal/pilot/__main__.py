@@ -9,6 +9,7 @@ import sys
 if __name__ == "__main__":
     # The last one, so that nothing beside this package takes the place of a module of the standard library.
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    from shoal.pilot.build_zip import pack
     from shoal.pilot.main import main
 
-    sys.exit(main())
+    sys.exit(main(pack))

@@ -13,7 +13,7 @@ import sys
 import time
 from dataclasses import replace
 from functools import partial
-from typing import Optional
+from typing import Callable, Optional
 
 from shoal.model.errors import BadInput
 from shoal.model.lazy_dataclass import dataclass
@@ -49,7 +49,14 @@ def _end_signals() -> list[int]:
     return [signal.SIGTERM, *hangups]
 
 
-def run_pilot(options: argparse.Namespace, umask: int, channel: Channel, guard_pid: int, is_confined: bool) -> int:
+def run_pilot(
+    options: argparse.Namespace,
+    umask: int,
+    channel: Channel,
+    guard_pid: int,
+    is_confined: bool,
+    pack: Optional[Callable[[], bytes]] = None,
+) -> int:
     """Run until the pilot ends, or becomes another one in the same process; returns the exit code."""
     logging.set_up(options.verbose)
     self_update.keep_zip_private()
@@ -59,7 +66,7 @@ def run_pilot(options: argparse.Namespace, umask: int, channel: Channel, guard_p
         channel.send(Quit())
         say(str(error))
         return NO_SERVER
-    pilot = _Pilot(options, umask, channel, guard_pid, is_confined, address)
+    pilot = _Pilot(options, umask, channel, guard_pid, is_confined, address, pack)
     code = pilot.live()
     if pilot.loop is None or pilot.loop.successor is None:
         for (
@@ -100,6 +107,7 @@ class _Pilot:
     guard_pid: int
     is_confined: bool
     address: ServerAddress
+    pack: Optional[Callable[[], bytes]]  # makes the zip of the package that we run from; None: we run from a zip
     loop: Optional[Loop] = None  # None: the pilot ended before it began to serve
 
     def live(self) -> int:
@@ -153,7 +161,7 @@ class _Pilot:
         capacity = probe.measure(work)
         if options.cores is not None:
             capacity = replace(capacity, cores=options.cores)
-        digest, rng = self_update.own_digest(), random.Random(secrets.randbits(64))
+        digest, rng = self_update.own_digest(self.pack), random.Random(secrets.randbits(64))
         network = Latency(rng)
         usage = HostUsage(work, self.guard_pid, network, probe.memory_left)
         fixed = {**probe.tags(work), **parse_tags(options.tag), "certain_end": self.is_confined}

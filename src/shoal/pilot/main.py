@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 import time
+from typing import Callable, Optional
 
 from shoal import __version__
 from shoal.model.limits import MAX_SECONDS, MAX_TIME
@@ -76,8 +77,8 @@ def _check_tags(texts: list[str]) -> None:
         sys.exit(2)
 
 
-def main() -> int:
-    """Run a pilot; returns the exit code."""
+def main(pack: Optional[Callable[[], bytes]] = None) -> int:
+    """Run a pilot; returns the exit code. `pack` makes the zip of the package that it runs from."""
     options = parse(sys.argv[1:])
     umask = os.umask(0o077)
     proctree.set_name("shoal-pilot")
@@ -87,4 +88,4 @@ def main() -> int:
     channel, guard_pid = confined or guard.launch(private=options.join_fd)
     from shoal.pilot import lifecycle
 
-    return lifecycle.run_pilot(options, umask, channel, guard_pid, confined is not None)
+    return lifecycle.run_pilot(options, umask, channel, guard_pid, confined is not None, pack)

@@ -8,7 +8,7 @@ import hashlib
 import os
 import re
 import sys
-from typing import Optional
+from typing import Callable, Optional
 
 from shoal.pilot.host import memfd
 from shoal.wire.join import Join
@@ -16,14 +16,12 @@ from shoal.wire.join import Join
 _OPEN_FILE = re.compile(r"/proc/self/fd/([0-9]+)")
 
 
-def own_digest() -> str:
-    """SHA-256 of the zip that we run from, or of that which would be built of the package that we run from; empty if
-    it cannot be read."""
+def own_digest(pack: Optional[Callable[[], bytes]] = None) -> str:
+    """SHA-256 of the zip that we run from, or of what `pack` makes of the package that we run from; empty if it cannot
+    be read."""
     archive = getattr(globals().get("__loader__"), "archive", "")
     try:
-        if not archive:
-            from shoal.pilot.build_zip import pack  # it is not in the zip
-
+        if pack is not None:
             return hashlib.sha256(pack()).hexdigest()
         with open(archive, "rb") as file:
             return hashlib.sha256(file.read()).hexdigest()
