@@ -24,7 +24,7 @@ IMPORTED: dict[str, tuple[str, ...]] = {
     "shoal.model.task": ("checks", "shell_quote", "sweep", "visible"),
     "shoal.sched": ("batch_size",),
     "shoal.wire": ("batches", "chunk", "codec", "join", "messages", "module_sources", "payload"),
-    "shoal.wire.http": ("blob_transfer", "connection", "http1", "unix_socket"),
+    "shoal.wire.http": ("blob_transfer", "connection", "http1", "streamed", "unix_socket"),
 }
 _SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 _DATE = 1 << 5 | 1  # 1 January 1980

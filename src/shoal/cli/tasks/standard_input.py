@@ -14,7 +14,6 @@ import mmap
 import os
 import select
 import stat
-import tempfile
 import termios
 from typing import BinaryIO
 
@@ -88,6 +87,8 @@ def _take(file: BinaryIO, name: str) -> SentInput:
     if len(head) <= MAX_INLINE:
         return SentInput(to_text(head))
     digest, size = hashlib.sha256(), 0
+    import tempfile  # most commands send no standard input
+
     with tempfile.TemporaryFile() as copy:
         piece = head
         while piece:

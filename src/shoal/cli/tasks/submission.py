@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -157,6 +156,8 @@ def _parse(document: Mapping[str, Any]) -> Submission:
 
 def parse_toml(text: str, name: str) -> dict[str, Any]:
     """The tables of a TOML file; a syntax error names its line."""
+    import tomllib  # most commands read no such file
+
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:

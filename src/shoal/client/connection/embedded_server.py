@@ -6,11 +6,9 @@ import contextlib
 import fcntl
 import os
 import select
-import shutil
 import stat
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -66,6 +64,8 @@ def _local_state(usual: Path, base: Path = Path("/var/tmp")) -> Path:
     else:
         return expected
     try:
+        import tempfile
+
         made = Path(tempfile.mkdtemp(prefix=f"shoal-{os.getuid()}-", dir=base))
         usual.mkdir(mode=0o700, parents=True, exist_ok=True)
         part = memo.with_name(f"{memo.name}.{os.getpid()}")
@@ -270,7 +270,8 @@ def start_failure(state: Path, code: int | None, within: float, before: int = 0)
 def _silence(state: Path) -> str:
     """Why the log of a server is empty: on a full disk it cannot write."""
     with contextlib.suppress(OSError):
-        if shutil.disk_usage(state).free < LEAST_FREE:
+        disk = os.statvfs(state)
+        if disk.f_bavail * disk.f_frsize < LEAST_FREE:
             return "the disk is full, so it could not even say why: free some space"
     return "it said nothing"
 

@@ -5,7 +5,6 @@ Files are read again for each connection, because the server may come back elsew
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import select
@@ -16,7 +15,7 @@ from urllib.parse import urlsplit
 from shoal.model.errors import echo
 from shoal.model.lazy_dataclass import dataclass
 from shoal.pilot.uplink.tls import Trust, WrongServer
-from shoal.wire.http.connection import UnixConnection
+from shoal.wire.http.connection import Connection, UnixConnection
 from shoal.wire.http.unix_socket import SCHEME
 from shoal.wire.join import SERVER_NAME, Join, parse_join
 
@@ -39,7 +38,7 @@ class Endpoint:
 class Connected(NamedTuple):
     """An open connection, and what requests on it need."""
 
-    http: http.client.HTTPConnection
+    http: Connection
     url: str
     base: str  # the prefix of every path on that server
     headers: dict[str, str]
@@ -107,7 +106,7 @@ class ServerAddress:
                 connected.http.connect()
             except WrongServer:
                 raise
-            except (OSError, http.client.HTTPException) as error:
+            except OSError as error:
                 failure = error
                 if connected is not None:
                     connected.http.close()
