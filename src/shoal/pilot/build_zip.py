@@ -67,7 +67,7 @@ def pack() -> bytes:
     """The bytes of the zip."""
     files = {"__main__.py": _MAIN}
     for name in map(_file_of, list_modules()):
-        with open(os.path.join(_SOURCE, name), "rb") as file:
+        with open(os.path.join(_SOURCE, name), "rb", buffering=0) as file:
             files[name] = file.read()
     parts, listing, offset = [_FIRST_LINE], [], len(_FIRST_LINE)
     for name in sorted(files):

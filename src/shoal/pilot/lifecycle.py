@@ -10,6 +10,7 @@ import secrets
 import signal
 import stat
 import sys
+import threading
 import time
 from dataclasses import replace
 from functools import partial
@@ -37,6 +38,8 @@ from shoal.pilot.uplink.server_address import NoServerAddress, ServerAddress, re
 from shoal.wire.messages import Register
 
 SWITCH = 0.005  # seconds; the interpreter's switch interval: a lease must not wait longer for another thread
+
+REST_AFTER = 1.0  # seconds after the start until the rest is imported
 
 
 class NotOurs(Exception):
@@ -200,12 +203,20 @@ class _Pilot:
         sys.setswitchinterval(SWITCH)
         connection.start()
         sweeper.start()
+        rest = threading.Timer(REST_AFTER, import_rest)
+        rest.daemon = True
+        rest.start()
         code = loop.run()
         with contextlib.suppress(Exception):  # what others left must not change how this pilot ends
             sweeper.forget_reported()
         connection.close()
         say(f"pilot ended: {loop.why}")
         return code
+
+
+def import_rest() -> None:
+    """Import what most pilots never need and a start does not wait for: later, its files may be of another version."""
+    from shoal.wire.http import streamed  # noqa: F401
 
 
 def choose_work_dir(base: Optional[str]) -> str:

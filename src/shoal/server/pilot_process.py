@@ -107,7 +107,8 @@ def note_pid(state: str, pid: int) -> None:
 def forget_others(state: str, pid: int) -> None:
     """Keep only this one."""
     path = os.path.join(state, PID_FILE)
-    with open(f"{path}.part", "w", encoding="ascii") as file:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    with open(os.open(f"{path}.part", flags, 0o600), "w", encoding="ascii") as file:
         file.write(f"{pid}\n")
     os.replace(f"{path}.part", path)
 

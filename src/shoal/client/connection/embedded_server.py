@@ -196,12 +196,14 @@ def start(state: Path, arguments: list[str], within: float = START_WITHIN) -> Cl
         _started.append(process)
         try:
             # One byte when it answers; the end without one when it has ended.
-            if select.select([ready], [], [], within)[0] and os.read(ready, 1):
+            is_told = bool(select.select([ready], [], [], within)[0])
+            if is_told and os.read(ready, 1):
                 server = read_server_file(state)
                 if server is not None and server.pid == process.pid:
                     return Client(server.url, server.token)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(ENDS_WITHIN)  # its file is closed a moment before it has ended
+            if is_told:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(ENDS_WITHIN)  # its file is closed a moment before it has ended
         finally:
             os.close(ready)
         code = process.poll()

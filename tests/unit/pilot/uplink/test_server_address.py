@@ -19,6 +19,7 @@ from shoal.pilot.host import memfd
 from shoal.pilot.uplink import tls
 from shoal.pilot.uplink.server_address import NoServerAddress, ServerAddress, check_url, read_join
 from shoal.pilot.uplink.tls import WrongServer
+from shoal.wire.http.connection import send
 from shoal.wire.join import SERVER_NAME, Join
 from tests.unit.pilot.small_server import DAY, Authority, Request, Response, SmallServer, TlsHttp, padded_authority
 
@@ -56,10 +57,7 @@ def by_join(fingerprint: str, *servers: SmallServer) -> ServerAddress:
 def ask(where: ServerAddress, certified: bool = False) -> int:
     connected = where.connect(5.0, certified)
     try:
-        connected.http.request("GET", connected.base + "/v1/x", headers=connected.headers)
-        response = connected.http.getresponse()
-        response.read()
-        return response.status
+        return send(connected.http, "GET", connected.base + "/v1/x", connected.headers, b"", 1 << 16).status
     finally:
         connected.http.close()
 
