@@ -96,7 +96,7 @@ def _find_server(options: argparse.Namespace) -> ServerAddress:
         os.path.abspath(options.server_file) if options.server_file else "",
         options.server or "",
         os.path.abspath(options.token_file) if options.token_file else "",
-        is_awaited=options.wait_stdin,
+        awaited=0 if options.wait_stdin else None,
     )
 
 
@@ -157,7 +157,7 @@ class _Pilot:
     def _serve(self, work: str, folder: str, entry: registry.Entry) -> int:
         options, address = self.options, self.address
         try:
-            if not address.is_awaited:
+            if address.awaited is None:
                 address.read()
         except NoServerAddress as error:
             say(f"no server yet: {error}")  # it may come; the agent decides how long to wait

@@ -16,6 +16,7 @@ from shoal.model.file_names import SERVER_FILE
 
 PID_FILE, PILOT_LOG = "pilot.pid", "pilot.log"
 LOG_KEPT = 1024 * 1024
+END_WITHIN = 3.0  # seconds
 _PROGRAM = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "pilot", "__main__.py")
 
 
@@ -59,7 +60,11 @@ class PilotProcess:
         """End it: there will be no server."""
         self.release()
         self._process.terminate()
-        self._process.wait()
+        try:
+            self._process.wait(END_WITHIN)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # its guard ends by itself
+            self._process.wait()
 
 
 _ahead: PilotProcess | None = None  # started before the server, and not taken over by it yet

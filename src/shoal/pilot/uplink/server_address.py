@@ -55,9 +55,9 @@ class ServerAddress:
         url: str = "",
         token_file: str = "",
         join: Optional[Join] = None,
-        is_awaited: bool = False,
+        awaited: Optional[int] = None,
     ) -> None:
-        self.is_awaited = is_awaited  # the server is starting: standard input ends when it listens
+        self.awaited = awaited  # an open file that ends when the server, which is starting, listens; None: it should
         self.server_file, self.url, self.token_file, self.join = server_file, url, token_file, join
         self.trust = Trust()
         self._last_good = ""
@@ -95,9 +95,8 @@ class ServerAddress:
 
     def connect(self, timeout: float, certified: bool = False) -> Connected:
         """Connect to the first address that accepts, beginning with the one that worked last."""
-        if self.is_awaited:
-            select.select([0], [], [], timeout)
-            self.is_awaited = False
+        if self.awaited is not None and select.select([self.awaited], [], [], timeout)[0]:
+            self.awaited = None
         endpoint, failure = self.read(), None
         for url in sorted(endpoint.urls, key=lambda url: url != self._last_good):
             connected = None

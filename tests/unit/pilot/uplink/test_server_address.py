@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -269,3 +270,27 @@ def test_nothing_of_all_this_is_logged_with_a_secret(
     where.trust.identify(*authority.make("p0001"))
     ask(where, certified=True)
     assert TOKEN not in caplog.text and "PRIVATE" not in caplog.text
+
+
+def test_a_server_that_starts_beside_us_is_awaited_by_the_end_of_a_file(tmp_path: Path) -> None:
+    """Not by asking again and again: each second try waits longer."""
+    read, write = os.pipe()
+    where = ServerAddress(str(tmp_path / "server.json"), awaited=read)
+    try:
+        for _ in range(2):  # not ready within the time of one try
+            with pytest.raises(NoServerAddress):
+                where.connect(0.05)
+            assert where.awaited == read
+
+        def become_ready() -> None:
+            (tmp_path / "server.json").write_text('{"url": "unix:/nowhere/sock", "token": "t"}')
+            os.close(write)
+
+        ready = threading.Timer(0.05, become_ready)
+        ready.start()
+        with pytest.raises(FileNotFoundError):  # of the socket: the file is read after the end, and not before
+            where.connect(10.0)
+        ready.join()
+        assert where.awaited is None
+    finally:
+        os.close(read)
