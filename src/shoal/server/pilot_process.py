@@ -82,8 +82,9 @@ def started_ahead(argv: list[str]) -> Iterator[None]:
     try:
         yield
     finally:
-        if _ahead is not None:
-            _ahead.end()
+        left = take_ahead()
+        if left is not None:
+            left.end()
 
 
 def take_ahead() -> PilotProcess | None:
