@@ -39,7 +39,7 @@ check: $(STAMP) ## Check format, lint, types and the rules of the repository
 	.venv/bin/ruff check .
 	.venv/bin/mypy $(TYPED)
 	.venv/bin/pytest -q tests/unit/test_layers.py tests/unit/test_folders.py tests/unit/test_repository.py tests/unit/test_reference.py \
-		tests/unit/test_references.py tests/unit/test_documents.py
+		tests/unit/test_references.py tests/unit/test_documents.py tests/unit/test_import_budget.py
 
 format: $(STAMP) ## Format the code and apply the safe lint fixes
 	.venv/bin/ruff check --fix-only --exit-zero --quiet .

@@ -80,4 +80,6 @@ if [ $same_place = no ] || ! cmp -s "$lock" "$venv/requirements.lock" ||
 fi
 quietly "$venv/bin/python" -m pip --disable-pip-version-check --no-input install \
     --no-deps --no-build-isolation -e .
+# As pip does with what it installs otherwise: where PYTHONDONTWRITEBYTECODE is set, every start would compile it all.
+quietly "$venv/bin/python" -m compileall -q src
 echo "$root" >"$stamp"

@@ -37,7 +37,8 @@ FRONT_FILES = {"__init__.py", "__main__.py", "joblib.py"}  # the only files outs
 
 # Path prefixes of code that only decides.
 THOUGHT = ("model/", "wire/", "sched/", "flow/", "data/", "dht/", "engine/", "pilot/agent/")
-NOT_PURE = {"wire/http/connection.py"}  # the one way to connect that client and pilot share; no pure module imports it
+# The one way to connect that client and pilot share; no pure module imports it.
+NOT_PURE = {"wire/http/connection.py", "wire/http/streamed.py"}
 # Clock, chance, disk, network, threads, processes, logs: thought is handed what it needs.
 # A name covers what is below it.
 HANDS = (

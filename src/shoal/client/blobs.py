@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import http.client
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from shoal.client.client import error_of
 from shoal.client.connection.transport import Transport, wait_of
 from shoal.model.blobs import Bytes, digest_of
 from shoal.model.errors import Refused, Unreachable
 from shoal.wire.http.blob_transfer import OFFSET, PIECE, Get, Put, pieces
+
+if TYPE_CHECKING:
+    from shoal.wire.http.streamed import StreamedResponse
 
 TIMEOUT = 60.0  # seconds without a byte moving
 MAX_REFUSAL = 1 << 20  # bytes of a response that is no blob
@@ -65,14 +68,14 @@ def get_blob(transport: Transport, digest: str, sleep: Sleep = time.sleep) -> by
         sleep(get.pause)
 
 
-def _read_into(data: bytearray, transport: Transport, response: http.client.HTTPResponse, get: Get) -> None:
+def _read_into(data: bytearray, transport: Transport, response: StreamedResponse, get: Get) -> None:
     """Read the bytes of one response to where they stay; those received before a lost connection are kept."""
     try:
         while response.length:
             piece = memoryview(data)[get.got : get.got + min(PIECE, response.length)]
             try:
                 received = response.readinto(piece)
-            except (OSError, http.client.HTTPException) as error:
+            except OSError as error:
                 raise Unreachable(f"no answer from {transport.url}: {error}") from None
             if not received:
                 raise Unreachable(f"{transport.url} broke off in the middle of a blob")
@@ -85,10 +88,10 @@ def _read_into(data: bytearray, transport: Transport, response: http.client.HTTP
         transport.close()
 
 
-def _read_all(transport: Transport, response: http.client.HTTPResponse) -> bytes:
+def _read_all(transport: Transport, response: StreamedResponse) -> bytes:
     try:
         data = response.read(MAX_REFUSAL)
-    except (OSError, http.client.HTTPException) as error:
+    except OSError as error:
         transport.close()
         raise Unreachable(f"no answer from {transport.url}: {error}") from None
     if response.will_close or not response.isclosed():
@@ -96,6 +99,6 @@ def _read_all(transport: Transport, response: http.client.HTTPResponse) -> bytes
     return data
 
 
-def _after(response: http.client.HTTPResponse) -> float | None:
+def _after(response: StreamedResponse) -> float | None:
     retry_after = response.getheader("Retry-After")
     return wait_of(retry_after) if retry_after is not None else None

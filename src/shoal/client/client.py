@@ -9,7 +9,6 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -29,6 +28,7 @@ from shoal.model.errors import (
     echo,
 )
 from shoal.model.ids import PARENT, run_text
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_BULK_BODY, MAX_PAGE
 
 TIMEOUT = 30.0

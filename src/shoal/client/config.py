@@ -12,16 +12,14 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 import stat
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.client.connection.transport import check_url
 from shoal.model.errors import BadInput, Refused, echo, printable
 from shoal.model.file_names import SERVER_FILE
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_ECHO
 from shoal.wire.did_you_mean import did_you_mean
 
@@ -240,7 +238,7 @@ def read_server_file(state: Path) -> ServerFile | None:
 
 def write_private(file: Path, data: bytes) -> None:
     """Write a file that only its owner can read, whole or not at all: another process may read it at any moment."""
-    part = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
+    part = file.with_name(f"{file.name}.{os.urandom(4).hex()}")
     try:
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as opened:
             opened.write(data)
@@ -286,6 +284,8 @@ def read_config(file: Path) -> dict[str, str]:
         raise _wrong(file, 0, f"cannot be read: {_reason(error)}", "make it a readable UTF-8 text file") from None
     if len(data) > MAX_CONFIG:
         raise _wrong(file, 0, "is too large to be a configuration", f"at most {MAX_CONFIG} bytes")
+    import tomllib  # most people have no such file
+
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -14,7 +14,7 @@ import re
 import socket
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -36,6 +36,7 @@ from shoal.client.config import (
 )
 from shoal.model.errors import BadInput, Refused, Unreachable, echo
 from shoal.model.file_names import SERVER_FILE
+from shoal.model.lazy_dataclass import dataclass
 from shoal.wire.did_you_mean import did_you_mean
 from shoal.wire.http import unix_socket
 

@@ -13,10 +13,11 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from pathlib import Path
 
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_VISIBLE
 from shoal.model.task.spec import OWN, Spec
 from shoal.model.task.sweep import HOLE

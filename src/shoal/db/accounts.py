@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import date
 from typing import Any
 
 from shoal.db.named_queries import SQL
 from shoal.engine.snapshot import SpentRow
 from shoal.model.errors import BadInput, echo
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_ACCT_LINES
 from shoal.wire.did_you_mean import did_you_mean
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 from shoal.model.errors import Refused
+from shoal.model.lazy_dataclass import dataclass
 
 APPLICATION = 0x73686F61  # "shoa", set by the first migration
 _FILE = re.compile(r"([0-9]{4})_[a-z0-9_]+\.sql")
@@ -31,7 +31,7 @@ class Migration:
 def migrations() -> tuple[Migration, ...]:
     """Every step there is, in order and without gaps."""
     found = []
-    for entry in resources.files("shoal.db").joinpath("migrations").iterdir():
+    for entry in Path(__file__).with_name("migrations").iterdir():
         match = _FILE.fullmatch(entry.name)
         if match:
             found.append(Migration(int(match[1]), entry.name, entry.read_text(encoding="utf-8")))
@@ -63,12 +63,16 @@ def version_of(connection: sqlite3.Connection, path: str) -> int:
 
 
 def migrate(connection: sqlite3.Connection, path: str) -> int:
-    """Bring a database up to this code's schema, one transaction a step; return how many steps it took."""
+    """Bring a database up to this code's schema; return how many steps it took.
+
+    One transaction a step; a new database gets all of them in one, because each is synced to the disk.
+    """
     version = version_of(connection, path)
-    for step in migrations()[version:]:
+    steps = [f"{step.sql}\nPRAGMA user_version = {step.number};" for step in migrations()[version:]]
+    for sql in ["\n".join(steps)] if not version and steps else steps:
         try:
             # PRAGMA user_version is part of the transaction, so schema and number change together.
-            connection.executescript(f"BEGIN IMMEDIATE;\n{step.sql}\nPRAGMA user_version = {step.number};\nCOMMIT;")
+            connection.executescript(f"BEGIN IMMEDIATE;\n{sql}\nCOMMIT;")
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from types import MappingProxyType
 
 _VALUES = re.compile(r"VALUES (\([?, ]+\))")
@@ -21,13 +21,11 @@ def parse(text: str) -> Iterator[tuple[str, str]]:
 
 def _load() -> dict[str, str]:
     found: dict[str, str] = {}
-    folder = resources.files("shoal.db").joinpath("queries")
-    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
-        if entry.name.endswith(".sql"):
-            for name, sql in parse(entry.read_text(encoding="utf-8")):
-                if name in found:
-                    raise ValueError(f"{entry.name}: {name} is also in another file")
-                found[name] = sql
+    for path in sorted(Path(__file__).with_name("queries").glob("*.sql")):
+        for name, sql in parse(path.read_text(encoding="utf-8")):
+            if name in found:
+                raise ValueError(f"{path.name}: {name} is also in another file")
+            found[name] = sql
     return found
 
 

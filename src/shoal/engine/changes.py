@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 from shoal.model.blobs import BlobChange
 from shoal.model.event import Event
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.people import PeopleRow
 from shoal.wire.messages import Batch, Reply
 

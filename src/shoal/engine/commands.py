@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 from shoal.engine.changes import TaskRow
 from shoal.model.ids import TaskId
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.policy import Policy
 from shoal.model.task.spec import Submission
 from shoal.wire.messages import Exchange, Register

@@ -10,13 +10,14 @@ from __future__ import annotations
 from bisect import bisect_right, insort_right
 from collections import OrderedDict, deque
 from collections.abc import Sized
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shoal.engine.shared_empty import EmptyDict, EmptyList, EmptyRanges, EmptySet
 from shoal.engine.spec_digest import trait_of
 from shoal.model.ids import AttemptId, TaskId
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import KEPT_REPLIES
 from shoal.model.rangeset import RangeSet
 from shoal.model.states import PilotState, TaskState

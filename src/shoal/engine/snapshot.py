@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from shoal.engine.changes import ArrayRow, ChunkRow, HostRow, PilotRow, PlaceRow, PolicyRow, RunRow, TaskRow, UsageRow
+from shoal.model.lazy_dataclass import dataclass
 
 
 class FinalRange(NamedTuple):

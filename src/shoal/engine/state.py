@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from itertools import islice
 from random import Random
 from typing import Any, NamedTuple
@@ -26,6 +26,7 @@ from shoal.engine.policy.accounting import Accounting
 from shoal.engine.records import Array, Attempt, EndedPilot, Pilot, Run, Task
 from shoal.model.event import Event
 from shoal.model.ids import AttemptId, TaskId, parse_attempt
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.policy import Policy
 from shoal.model.states import PilotState, TaskState, advance, advance_pilot
 from shoal.model.task.spec import Needs

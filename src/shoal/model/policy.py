@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Optional
 
 from shoal.model.errors import BadInput, echo
+from shoal.model.lazy_dataclass import dataclass
 
 HALF_LIFE, WINDOW = "half_life", "window"
 STRICT, WEIGHTED = "strict", "weighted"

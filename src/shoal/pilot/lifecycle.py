@@ -10,12 +10,14 @@ import secrets
 import signal
 import stat
 import sys
+import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Optional
+from typing import Callable, Optional
 
 from shoal.model.errors import BadInput
+from shoal.model.lazy_dataclass import dataclass
 from shoal.pilot import self_update
 from shoal.pilot.agent.agent import Agent
 from shoal.pilot.agent.events import Join
@@ -37,6 +39,8 @@ from shoal.wire.messages import Register
 
 SWITCH = 0.005  # seconds; the interpreter's switch interval: a lease must not wait longer for another thread
 
+REST_AFTER = 1.0  # seconds after the start until the rest is imported
+
 
 class NotOurs(Exception):
     """A directory that must be private to this user is not."""
@@ -48,7 +52,14 @@ def _end_signals() -> list[int]:
     return [signal.SIGTERM, *hangups]
 
 
-def run_pilot(options: argparse.Namespace, umask: int, channel: Channel, guard_pid: int, is_confined: bool) -> int:
+def run_pilot(
+    options: argparse.Namespace,
+    umask: int,
+    channel: Channel,
+    guard_pid: int,
+    is_confined: bool,
+    pack: Optional[Callable[[], bytes]] = None,
+) -> int:
     """Run until the pilot ends, or becomes another one in the same process; returns the exit code."""
     logging.set_up(options.verbose)
     self_update.keep_zip_private()
@@ -58,7 +69,7 @@ def run_pilot(options: argparse.Namespace, umask: int, channel: Channel, guard_p
         channel.send(Quit())
         say(str(error))
         return NO_SERVER
-    pilot = _Pilot(options, umask, channel, guard_pid, is_confined, address)
+    pilot = _Pilot(options, umask, channel, guard_pid, is_confined, address, pack)
     code = pilot.live()
     if pilot.loop is None or pilot.loop.successor is None:
         for (
@@ -85,6 +96,7 @@ def _find_server(options: argparse.Namespace) -> ServerAddress:
         os.path.abspath(options.server_file) if options.server_file else "",
         options.server or "",
         os.path.abspath(options.token_file) if options.token_file else "",
+        awaited=0 if options.wait_stdin else None,
     )
 
 
@@ -98,6 +110,7 @@ class _Pilot:
     guard_pid: int
     is_confined: bool
     address: ServerAddress
+    pack: Optional[Callable[[], bytes]]  # makes the zip of the package that we run from; None: we run from a zip
     loop: Optional[Loop] = None  # None: the pilot ended before it began to serve
 
     def live(self) -> int:
@@ -144,13 +157,14 @@ class _Pilot:
     def _serve(self, work: str, folder: str, entry: registry.Entry) -> int:
         options, address = self.options, self.address
         try:
-            address.read()
+            if address.awaited is None:
+                address.read()
         except NoServerAddress as error:
             say(f"no server yet: {error}")  # it may come; the agent decides how long to wait
         capacity = probe.measure(work)
         if options.cores is not None:
             capacity = replace(capacity, cores=options.cores)
-        digest, rng = self_update.own_digest(), random.Random(secrets.randbits(64))
+        digest, rng = self_update.own_digest(self.pack), random.Random(secrets.randbits(64))
         network = Latency(rng)
         usage = HostUsage(work, self.guard_pid, network, probe.memory_left)
         fixed = {**probe.tags(work), **parse_tags(options.tag), "certain_end": self.is_confined}
@@ -189,12 +203,20 @@ class _Pilot:
         sys.setswitchinterval(SWITCH)
         connection.start()
         sweeper.start()
+        rest = threading.Timer(REST_AFTER, import_rest)
+        rest.daemon = True
+        rest.start()
         code = loop.run()
         with contextlib.suppress(Exception):  # what others left must not change how this pilot ends
             sweeper.forget_reported()
         connection.close()
         say(f"pilot ended: {loop.why}")
         return code
+
+
+def import_rest() -> None:
+    """Import what most pilots never need and a start does not wait for: later, its files may be of another version."""
+    from shoal.wire.http import streamed  # noqa: F401
 
 
 def choose_work_dir(base: Optional[str]) -> str:

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 import time
+from typing import Callable, Optional
 
 from shoal import __version__
 from shoal.model.limits import MAX_SECONDS, MAX_TIME
@@ -22,6 +23,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--token-file", metavar="F", help="a file that holds the token (with --server)")
     parser.add_argument("--join-file", metavar="F", help="a file that holds the join string")
     parser.add_argument("--join-fd", type=int, metavar="N", help="an open file that holds the join string")
+    parser.add_argument(
+        "--wait-stdin", action="store_true", help="connect when standard input ends: a server starts beside us"
+    )
     parser.add_argument("--cores", type=int, metavar="N", help="offer so many cores (default: all we may use)")
     parser.add_argument("--site", default="", metavar="S", help="name of the site (default: the server says)")
     parser.add_argument("--work-dir", metavar="D", help="make our directory in D (default: $TMPDIR or /tmp)")
@@ -73,8 +77,8 @@ def _check_tags(texts: list[str]) -> None:
         sys.exit(2)
 
 
-def main() -> int:
-    """Run a pilot; returns the exit code."""
+def main(pack: Optional[Callable[[], bytes]] = None) -> int:
+    """Run a pilot; returns the exit code. `pack` makes the zip of the package that it runs from."""
     options = parse(sys.argv[1:])
     umask = os.umask(0o077)
     proctree.set_name("shoal-pilot")
@@ -84,4 +88,4 @@ def main() -> int:
     channel, guard_pid = confined or guard.launch(private=options.join_fd)
     from shoal.pilot import lifecycle
 
-    return lifecycle.run_pilot(options, umask, channel, guard_pid, confined is not None)
+    return lifecycle.run_pilot(options, umask, channel, guard_pid, confined is not None, pack)

@@ -8,7 +8,7 @@ import hashlib
 import os
 import re
 import sys
-from typing import Optional
+from typing import Callable, Optional
 
 from shoal.pilot.host import memfd
 from shoal.wire.join import Join
@@ -16,10 +16,13 @@ from shoal.wire.join import Join
 _OPEN_FILE = re.compile(r"/proc/self/fd/([0-9]+)")
 
 
-def own_digest() -> str:
-    """SHA-256 of the zip that we run from; empty if we do not run from one."""
+def own_digest(pack: Optional[Callable[[], bytes]] = None) -> str:
+    """SHA-256 of the zip that we run from, or of what `pack` makes of the package that we run from; empty if it cannot
+    be read."""
     archive = getattr(globals().get("__loader__"), "archive", "")
     try:
+        if pack is not None:
+            return hashlib.sha256(pack()).hexdigest()
         with open(archive, "rb") as file:
             return hashlib.sha256(file.read()).hexdigest()
     except OSError:

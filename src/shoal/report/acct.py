@@ -8,10 +8,11 @@ and run, because nobody is charged with it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from shoal.model.ids import run_text
+from shoal.model.lazy_dataclass import dataclass
 from shoal.report.data_source import Json, Source
 
 SPENT = ("useful", "failed", "lost", "duplicated")

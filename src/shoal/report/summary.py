@@ -5,12 +5,12 @@ A `Tally` adds up events one by one; its size is bounded, whatever the run's siz
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.quantities import many, rate_text, show_duration
 from shoal.report.data_source import Json, Source
 
@@ -65,7 +65,14 @@ class Tally:
     not_whole: dict[str, str] = field(default_factory=dict)  # tasks that succeeded, and what of their output is missing
     _sample: list[float] = field(default_factory=list)
     _seen: int = 0
-    _rng: random.Random = field(default_factory=lambda: random.Random(0))
+    _rng: Any = None  # a `random.Random`, once there are more times than are kept
+
+    def _random(self) -> Any:
+        if self._rng is None:
+            from random import Random  # a command with few tasks does not import it
+
+            self._rng = Random(0)
+        return self._rng
 
     def take(self, event: Mapping[str, Any]) -> None:
         """Add one event."""
@@ -146,7 +153,7 @@ class Tally:
         self._seen += 1
         if len(self._sample) < SAMPLE:
             self._sample.append(duration)
-        elif (at := self._rng.randrange(self._seen)) < SAMPLE:
+        elif (at := self._random().randrange(self._seen)) < SAMPLE:
             self._sample[at] = duration
 
     def adds_up(self, info: Mapping[str, Any]) -> bool:

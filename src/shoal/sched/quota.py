@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Callable, NamedTuple, Optional
 
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.policy import Rule, outward
 from shoal.model.quantities import many, show_size
 from shoal.sched.time_windows import HOUR, occurrence

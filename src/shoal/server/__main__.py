@@ -1,7 +1,12 @@
-"""`python -m shoal.server`."""
+"""`python -m shoal.server`: an embedded server's pilot is started first, since both take a while to import themselves."""
 
 import sys
 
-from shoal.server.main import main
+from shoal.server import pilot_process
 
-sys.exit(main())
+if __name__ == "__main__":
+    with pilot_process.started_ahead(sys.argv[1:]):
+        from shoal.server.main import main
+
+        code = main()
+    sys.exit(code)

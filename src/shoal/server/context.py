@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from shoal.model.credentials import SESSION
 from shoal.model.errors import NotFound, echo
 from shoal.model.file_names import PILOT_ZIP
 from shoal.model.ids import TaskId, run_text
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.policy import outward
 from shoal.server.auth.authentication import Authentication, Caller
 from shoal.server.auth.lockout import Lockouts
@@ -36,6 +37,9 @@ def unknown_run(number: int) -> NotFound:
     return NotFound(f"there is no run {run_text(number)}", code="unknown_run", hint="see `shoal ps`")
 
 
+BUILD_AFTER = 1.0  # seconds after the start until the pilot's zip is built, if nobody asks for it before
+
+
 @dataclass
 class Context:
     """Everything a handler may need."""
@@ -55,6 +59,7 @@ class Context:
     addresses: list[str] = field(default_factory=list)  # for join strings: host:port, or unix:/path
     names: frozenset[str] = frozenset()  # host names of this server
     pilot_sha256: str = ""
+    pilot_wanted: asyncio.Event = field(default_factory=asyncio.Event)
     pilot_built: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -63,14 +68,19 @@ class Context:
         return self.service.state_dir / PILOT_ZIP
 
     async def pilot_digest(self, within: float = 10.0) -> str:
-        """The SHA-256 of the pilot; just after a start it is still being built."""
+        """The SHA-256 of the pilot; just after a start it is yet to be built."""
+        self.pilot_wanted.set()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.pilot_built.wait(), within)
         return self.pilot_sha256
 
     async def build_pilot(self) -> None:
-        """Build the pilot's zip in a process of its own, since the server never imports the pilot. Pilots with another
-        digest renew themselves when idle."""
+        """Build the pilot's zip when it is asked for, or a moment after the start, which it must not slow down.
+
+        That is done in a process of its own, since the server never imports the pilot. Pilots with another digest renew
+        themselves when idle."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.pilot_wanted.wait(), BUILD_AFTER)
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "shoal.pilot.build_zip", str(self.pilot_path),
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,

@@ -77,6 +77,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         "--durability", choices=("full", "normal"), default="full", help="normal: a power cut may take the last moments"
     )
     add("--blob-quota", default=f"{QUOTA >> 30}G", metavar="SIZE", help="bytes of blobs for each owner")
+    add("--ready-fd", type=int, metavar="N", help="an open file that gets one byte when the server answers")
     add("--timing", default="{}", help="JSON with other times than the defaults, for tests")
     return parser.parse_args(argv)
 
@@ -92,6 +93,8 @@ class Redacted(logging.Formatter):
 def main() -> int:
     """Run a server until it is stopped or, if embedded, idle."""
     chosen = parse(sys.argv[1:])
+    if chosen.ready_fd is not None:
+        os.set_inheritable(chosen.ready_fd, False)  # whoever waits sees its end when we end
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Redacted("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
@@ -175,6 +178,7 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
         service.engine.describe_server(keeper=owner)
         _write_address(context, owner)
         start = start_count(service.engine.state.incarnation)
+        _tell_ready(chosen.ready_fd)
         log.info("listening addresses=%s incarnation=%d", context.addresses, start)
         await _run(context, chosen, ended, OriginalSettings(umask, before), lambda: _write_address(context, owner))
     finally:
@@ -257,8 +261,8 @@ async def _run(
     """Run the periodic tasks until the server is to end."""
     service, release = context.service, context.blobs.release
     keep = chosen.pilot if chosen.pilot is not None else chosen.embedded
+    pilot = OwnPilot(service, original) if keep else None
     building = asyncio.ensure_future(context.build_pilot())
-    pilot = OwnPilot(service, original, building) if keep else None
 
     def renew_keys() -> None:
         try:
@@ -342,6 +346,14 @@ def _timing(text: str) -> Timing:
     except (ValueError, TypeError, AttributeError):
         known = ", ".join(Timing.__dataclass_fields__)
         raise Refused("--timing is no JSON object of seconds", code="bad_timing", hint=f"known: {known}") from None
+
+
+def _tell_ready(fd: int | None) -> None:
+    """Let whoever started this server and waits go on."""
+    if fd is not None:
+        with contextlib.suppress(OSError):  # nobody waits any more
+            os.write(fd, b"1")
+        os.close(fd)
 
 
 # --- the address file

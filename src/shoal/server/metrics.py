@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate
+
+from shoal.model.lazy_dataclass import dataclass
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BUCKETS = (0.005, 0.025, 0.1, 0.5, 2.5, 10.0)  # seconds: a lookup, a commit, a list, a bulk, a lag, a parked exchange

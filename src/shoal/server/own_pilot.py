@@ -1,4 +1,4 @@
-"""The embedded server's own pilot: started on this machine when there is work and no pilot.
+"""The embedded server's own pilot: started on this machine beside the server, and again when there is work and no pilot.
 
 Its process outlives the server, so that a crash of the server harms no task; its pid is kept in the state directory, so
 that the next server can tell a living pilot from a dead one at once.
@@ -11,18 +11,23 @@ import contextlib
 import logging
 import os
 import resource
-import sys
-from dataclasses import dataclass
-from pathlib import Path
 
 from shoal.engine.commands import Bury
 from shoal.model.errors import InternalError
-from shoal.model.file_names import PILOT_ZIP, SERVER_FILE
+from shoal.model.lazy_dataclass import dataclass
+from shoal.server.pilot_process import (
+    LOG_KEPT,
+    PILOT_LOG,
+    PilotProcess,
+    forget_others,
+    is_pilot,
+    note_pid,
+    read_pids,
+    take_ahead,
+)
 from shoal.server.service import Service
 
 log = logging.getLogger(__name__)
-PID_FILE, PILOT_LOG = "pilot.pid", "pilot.log"
-LOG_KEPT = 1024 * 1024
 BURY_PAUSE = 60.0  # seconds after a Bury that met a defect: each costs a rebuild, and its lease ends the pilot, too
 DRAINED_PAUSE = 5.0  # seconds after somebody drained all pilots: most likely the server is to be stopped, too
 PAUSES = (0.0, 1.0, 5.0, 15.0, 60.0)  # seconds before the next start, by the number of failures
@@ -39,29 +44,28 @@ class OriginalSettings:
 class OwnPilot:
     """Keeps one pilot on this machine while there is work."""
 
-    def __init__(self, service: Service, original: OriginalSettings, building: asyncio.Future[None]) -> None:
+    def __init__(self, service: Service, original: OriginalSettings) -> None:
         self.service, self._original, self._dir = service, original, service.state_dir
-        self._process: asyncio.subprocess.Process | None = None
+        self._process = take_ahead()
+        if self._process is not None:
+            self._process.release()
+            log.info("local pilot pid=%d, started ahead", self._process.pid)
         self._failures, self._next = 0, 0.0  # starts that failed in a row, and when the next one is due
         self._bury_from = 0.0
-        self._log_from = 0  # the offset in the log where the present pilot begins
-        self._building: asyncio.Future[None] | None = building  # of the pilot's zip
 
     async def run(self) -> None:
         """Check the pilot again and again; never returns."""
         while True:
-            await self.check()
+            self.check()
             await asyncio.sleep(0.05 if self.service.engine.busy else 0.2)
 
-    async def check(self) -> None:
+    def check(self) -> None:
         """Bury a dead pilot, and start one if one is needed."""
-        if self._building is not None:
-            await self._building
-            self._building = None
         if self.service.is_rebuilding or not self._bury():
             return  # the state is half changed: tried again in a moment
-        if self._process is not None and self._process.returncode is not None:
-            self._ended(self._process.returncode)
+        code = self._process.code() if self._process is not None else None
+        if self._process is not None and code is not None:
+            self._ended(code, self._process.log_from)
             self._process = None
         engine = self.service.engine
         if engine.state.pilots:
@@ -72,14 +76,14 @@ class OwnPilot:
             and engine.busy
             and self.service.clock() >= max(self._next, self.service.drained_at + DRAINED_PAUSE)
         ):
-            await self._start()
+            self._start()
 
     def _bury(self) -> bool:
         """Report a dead process of our pilot without waiting for its lease: its guard has ended what it ran. False: the
         command met a defect, which is contained and must not end the server."""
-        with contextlib.suppress(OSError, ValueError):
-            pid = int((self._dir / PID_FILE).read_text())
-            if not _is_pilot(pid) and self.service.clock() >= self._bury_from:
+        pids = read_pids(str(self._dir))
+        for pid in pids:
+            if not is_pilot(pid) and self.service.clock() >= self._bury_from:
                 for pilot in list(self.service.engine.state.pilots.values()):
                     if pilot.tags.get("pid") == pid and pilot.host == os.uname().nodename:
                         try:
@@ -87,48 +91,38 @@ class OwnPilot:
                         except InternalError:
                             self._bury_from = self.service.clock() + BURY_PAUSE
                             return False
+        if len(pids) > 1:
+            with contextlib.suppress(OSError):  # a full disk: tried again
+                forget_others(str(self._dir), pids[-1])
         return True
 
-    def _ended(self, code: int) -> None:
+    def _ended(self, code: int, log_from: int) -> None:
         if code == 0:
             return
         self._failures += 1
         pause = PAUSES[min(self._failures, len(PAUSES) - 1)]
         self._next = self.service.clock() + pause
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}: {self._last_lines()}"
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}: {self._last_lines(log_from)}"
         trouble = f"the pilot on this machine {how}; another is started in {pause:.0f} s"
         self.service.engine.describe_server(trouble=trouble)
         log.error("local pilot code=%d failures=%d next_in=%.0f", code, self._failures, pause)
 
-    def _last_lines(self) -> str:
+    def _last_lines(self, log_from: int) -> str:
         """The last lines that the pilot logged before it ended."""
         try:
             with (self._dir / PILOT_LOG).open("rb") as file:
-                file.seek(self._log_from)
+                file.seek(log_from)
                 text = file.read(LOG_KEPT).decode("utf-8", "replace")
         except OSError:
             return "it said nothing"
         return " | ".join(line.strip() for line in text.splitlines()[-3:])[-500:] or "it said nothing"
 
-    async def _start(self) -> None:
-        path = self._dir / PILOT_LOG
-        with contextlib.suppress(OSError):
-            if path.stat().st_size > LOG_KEPT:
-                path.replace(path.with_suffix(".log.old"))
-        self._log_from = path.stat().st_size if path.exists() else 0
-        output = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        try:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-I", str(self._dir / PILOT_ZIP), "--server-file", str(self._dir / SERVER_FILE),
-                stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, cwd="/",
-                umask=self._original.umask,
-            )  # fmt: skip
-        finally:
-            os.close(output)
+    def _start(self) -> None:
+        self._process = PilotProcess(str(self._dir), umask=self._original.umask)
         with contextlib.suppress(ProcessLookupError):
             _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
             resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (self._original.files, hard))
-        (self._dir / PID_FILE).write_text(str(self._process.pid))
+        note_pid(str(self._dir), self._process.pid)
         log.info("local pilot pid=%d", self._process.pid)
 
     async def wait_gone(self, within: float) -> None:
@@ -136,13 +130,3 @@ class OwnPilot:
         end = self.service.clock() + within
         while self.service.engine.state.pilots and self.service.clock() < end:
             await asyncio.sleep(0.05)
-
-
-def _is_pilot(pid: int) -> bool:
-    """True if this process exists and is a pilot, not another process with the same number."""
-    try:
-        argv = Path(f"/proc/{pid}/cmdline").read_bytes()
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return PILOT_ZIP.encode() in argv and status.rpartition(")")[2].split()[0] != "Z"

@@ -8,13 +8,13 @@ import os
 from binascii import a2b_base64
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.engine.records import Pilot
 from shoal.engine.state import State
 from shoal.model.file_names import SUFFIX, log_name
 from shoal.model.ids import AttemptId, parse_attempt
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_STREAM, MAX_TAIL, STREAMS_KEPT
 from shoal.wire.batches import report_of
 from shoal.wire.messages import Exchange, LogPiece, Report

@@ -4,8 +4,9 @@ which a fault never happened proves nothing about it."""
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from random import Random
+
+from shoal.model.lazy_dataclass import dataclass
 
 KINDS = (
     "lose_request",

@@ -8,13 +8,14 @@ exclusive ones), or freeze with its whole host (nothing moves, and the guard act
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
 from shoal.model.credentials import digest
 from shoal.model.errors import ShoalError
 from shoal.model.ids import parse_attempt
+from shoal.model.lazy_dataclass import dataclass
 from shoal.pilot.agent.agent import Agent
 from shoal.pilot.agent.events import (
     Answered,

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from dataclasses import dataclass
 
 from shoal.model.credentials import kind_of
 from shoal.model.errors import BadInput
+from shoal.model.lazy_dataclass import dataclass
 from shoal.wire.http import unix_socket
 
 SERVER_NAME = "shoal-server"  # the name in every server's certificate, whatever its host

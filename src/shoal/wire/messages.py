@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Optional, Union
 
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_STREAM
 
 PROTOCOL = 5

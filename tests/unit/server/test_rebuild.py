@@ -26,7 +26,8 @@ from shoal.server.context import Context
 from shoal.server.disk_reserve import Reserve
 from shoal.server.handlers.people import PeopleHandler
 from shoal.server.http.request import Call
-from shoal.server.own_pilot import PID_FILE, OriginalSettings, OwnPilot
+from shoal.server.own_pilot import OriginalSettings, OwnPilot
+from shoal.server.pilot_process import PID_FILE
 from shoal.server.service import Service
 from shoal.wire.http.requests import NewToken, NewUser, Revoke
 from shoal.wire.messages import PROTOCOL, Capacity, Exchange, Register, Registered, Report
@@ -235,19 +236,17 @@ def test_a_dead_pilot_of_this_machine_whose_burial_meets_a_defect_does_not_end_t
             raise ZeroDivisionError("planted")
 
         monkeypatch.setattr("shoal.engine.pilots.losses.bury", fail)
-        built: asyncio.Future[None] = service.loop.create_future()
-        built.set_result(None)
-        local = OwnPilot(service, OriginalSettings(0o077, 1024), built)
-        await local.check()
+        local = OwnPilot(service, OriginalSettings(0o077, 1024))
+        local.check()
         counts = [service.contained]
         while service.is_rebuilding:
             await asyncio.sleep(0.01)
         back = service.engine.state.pilots[pilot.pilot]
         back.tags["pid"], back.host = 2**22 + 1, os.uname().nodename
-        await local.check()
+        local.check()
         counts.append(service.contained)
         local._bury_from = 0.0
-        await local.check()
+        local.check()
         counts.append(service.contained)
         assert counts == [1, 1, 2], "not again at once: each costs everybody a rebuild"
 

@@ -6,10 +6,10 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from shoal.cli.output.tables import clean, shorten, width
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.quantities import bar_text, many, rate_text, show_duration
 
 if TYPE_CHECKING:

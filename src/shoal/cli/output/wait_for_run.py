@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import click
@@ -19,6 +19,7 @@ from shoal.client.client import Client
 from shoal.client.waiting import waiting
 from shoal.engine.why.reason import IMPOSSIBLE, is_impossible
 from shoal.model.errors import NotFound, ShoalError, Unreachable
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_PAGE
 from shoal.model.quantities import many, show_duration
 from shoal.report.data_source import HttpSource
@@ -26,6 +27,7 @@ from shoal.report.summary import Failure, Tally, done_of, live_of, summary_lines
 
 AGAIN_WITHIN = 2.0  # a second Ctrl-C so soon cancels the run
 STUCK_AFTER = 2.0  # nothing running for so long: say why
+FEW = 10  # tasks whose events are shown as they come
 HOPELESS_AFTER = 5.0  # nothing can run for so long: stop waiting
 LOOK_EVERY = 1.0  # seconds between requests for pilots and reasons
 TAIL_LINES = 10
@@ -78,7 +80,7 @@ class Watch:
                 return  # the event of the run's end was deleted by retention
             if self.hopeless:
                 return
-            if 0 < len(events) < MAX_PAGE:
+            if 0 < len(events) < MAX_PAGE and self._row.get("total", 0) > FEW:
                 # Let events gather: at a thousand tasks a second, one request each would be too many.
                 self.sleep(0.02 if self.clock() - self._began < 1.0 else 0.2)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -17,6 +16,7 @@ from shoal.client.known_servers import OWN, KnownServer, chosen, is_running, kno
 from shoal.client.known_servers import choose as write_choice
 from shoal.model.errors import ShoalError
 from shoal.model.file_names import SOCKET_FILE
+from shoal.model.lazy_dataclass import dataclass
 
 ANSWER_WITHIN = 3.0  # seconds that a server gets to show that it is up
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import uuid
 from typing import Any
 
 import click
@@ -257,7 +256,7 @@ def send(
         for table, spec in zip(draft.document["tasks"], draft.submission.specs, strict=True)
     ]
     document = {**draft.document, "tasks": tasks, **environment_field(client.url)}
-    document.setdefault("key", f"auto-{uuid.uuid4()}")
+    document.setdefault("key", f"auto-{os.urandom(16).hex()}")
     document["fingerprints"] = {"environment": environment_digest(), "files": fingerprints(draft)}
     document |= {
         name: True for name, is_set in (("resume", resume), ("strict", strict), ("dry_run", dry_run)) if is_set

@@ -14,14 +14,13 @@ import mmap
 import os
 import select
 import stat
-import tempfile
 import termios
-from dataclasses import dataclass
 from typing import BinaryIO
 
 from shoal.client.config import echo_path
 from shoal.model.blobs import Bytes
 from shoal.model.errors import BadInput, TooLarge
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_INLINE, MAX_STDIN
 from shoal.model.quantities import show_size
 from shoal.wire.payload import to_text
@@ -88,6 +87,8 @@ def _take(file: BinaryIO, name: str) -> SentInput:
     if len(head) <= MAX_INLINE:
         return SentInput(to_text(head))
     digest, size = hashlib.sha256(), 0
+    import tempfile  # most commands send no standard input
+
     with tempfile.TemporaryFile() as copy:
         piece = head
         while piece:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from shoal.client.config import echo_path, explain_toml
 from shoal.client.working_directory import working_directory
 from shoal.model.blobs import Bytes
 from shoal.model.errors import BadInput, ShoalError, echo
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_BULK_BODY
 from shoal.model.task.spec import FIELDS, OWN, Spec, Submission
 from shoal.model.task.sweep import fill, holes
@@ -157,6 +156,8 @@ def _parse(document: Mapping[str, Any]) -> Submission:
 
 def parse_toml(text: str, name: str) -> dict[str, Any]:
     """The tables of a TOML file; a syntax error names its line."""
+    import tomllib  # most commands read no such file
+
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
+import select
 import stat
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from shoal.model.file_names import DATABASE, SERVER_LOG, START_LOCK
 from shoal.model.file_systems import file_system, is_network
 
 START_WITHIN = 15.0
+ENDS_WITHIN = 1.0
 LOG_LINES = 3  # of the log that are shown when a server did not start
 MAX_LOG_LINE = 200  # characters of those before the last
 LEAST_FREE = 64 * 1024  # bytes without which a server cannot write to its log
@@ -65,6 +64,8 @@ def _local_state(usual: Path, base: Path = Path("/var/tmp")) -> Path:
     else:
         return expected
     try:
+        import tempfile
+
         made = Path(tempfile.mkdtemp(prefix=f"shoal-{os.getuid()}-", dir=base))
         usual.mkdir(mode=0o700, parents=True, exist_ok=True)
         part = memo.with_name(f"{memo.name}.{os.getpid()}")
@@ -191,18 +192,20 @@ def start(state: Path, arguments: list[str], within: float = START_WITHIN) -> Cl
         if client is not None:
             return client
         before = log_size(state)
-        process = spawn(state, arguments)
+        process, ready = spawn(state, arguments)
         _started.append(process)
-        end = time.monotonic() + within
-        while time.monotonic() < end:
-            server = read_server_file(state)
-            if server is not None and server.pid == process.pid:
-                client = Client(server.url, server.token)
-                if client.health():
-                    return client
-            if process.poll() is not None:
-                break
-            time.sleep(0.02)
+        try:
+            # One byte when it answers; the end without one when it has ended.
+            is_told = bool(select.select([ready], [], [], within)[0])
+            if is_told and os.read(ready, 1):
+                server = read_server_file(state)
+                if server is not None and server.pid == process.pid:
+                    return Client(server.url, server.token)
+            if is_told:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(ENDS_WITHIN)  # its file is closed a moment before it has ended
+        finally:
+            os.close(ready)
         code = process.poll()
         if code is None:
             process.kill()
@@ -210,8 +213,8 @@ def start(state: Path, arguments: list[str], within: float = START_WITHIN) -> Cl
     raise start_failure(state, code, within, before)
 
 
-def spawn(state: Path, arguments: list[str]) -> subprocess.Popen[bytes]:
-    """Start the server's process: a session of its own, no terminal, output to its log."""
+def spawn(state: Path, arguments: list[str]) -> tuple[subprocess.Popen[bytes], int]:
+    """Start the server's process: a session of its own, no terminal, output to its log; and a file to wait for it."""
     log = state / SERVER_LOG
     with contextlib.suppress(OSError):
         if log.stat().st_size > MAX_LOG:
@@ -220,17 +223,24 @@ def spawn(state: Path, arguments: list[str]) -> subprocess.Popen[bytes]:
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     except OSError as error:
         raise unusable(state, error) from None
+    ready, tell = os.pipe()
     try:
-        return subprocess.Popen(
-            [sys.executable, "-m", "shoal.server", *arguments],
+        process = subprocess.Popen(
+            [sys.executable, "-m", "shoal.server", *arguments, "--ready-fd", str(tell)],
             stdin=subprocess.DEVNULL,
             stdout=descriptor,
             stderr=descriptor,
             start_new_session=True,
             cwd="/",  # so that it keeps no directory of the user busy
+            pass_fds=(tell,),
         )
+    except BaseException:
+        os.close(ready)
+        raise
     finally:
         os.close(descriptor)
+        os.close(tell)
+    return process, ready
 
 
 def log_size(state: Path) -> int:
@@ -262,7 +272,8 @@ def start_failure(state: Path, code: int | None, within: float, before: int = 0)
 def _silence(state: Path) -> str:
     """Why the log of a server is empty: on a full disk it cannot write."""
     with contextlib.suppress(OSError):
-        if shutil.disk_usage(state).free < LEAST_FREE:
+        disk = os.statvfs(state)
+        if disk.f_bavail * disk.f_frsize < LEAST_FREE:
             return "the disk is full, so it could not even say why: free some space"
     return "it said nothing"
 

@@ -6,21 +6,33 @@ Nothing is sent before the server is verified: by the account of its process, wh
 from __future__ import annotations
 
 import contextlib
-import http.client
 import socket
-import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
-from shoal.client.connection import tls
 from shoal.model.errors import BadInput, ShoalError, Unreachable, echo
+from shoal.model.lazy_dataclass import dataclass
 from shoal.wire.http import unix_socket
-from shoal.wire.http.connection import ForeignServer, TlsConnection, UnixConnection, begin, is_usable, send
+from shoal.wire.http.connection import (
+    HTTPS_PORT,
+    Connection,
+    ForeignServer,
+    TlsConnection,
+    UnixConnection,
+    begin,
+    is_usable,
+    send,
+)
 from shoal.wire.join import SERVER_NAME
 
-HTTPS_PORT = 443
+if TYPE_CHECKING:
+    import ssl
+
+    from shoal.wire.http.streamed import StreamedResponse
+
 MAX_ANSWER = 1 << 31
 TOO_MUCH = 429
 MAX_WAITS = 5  # for a server that answers 429
@@ -45,7 +57,7 @@ class Transport:
         self.ca = ca  # a fingerprint becomes the certificate with the first connection
         self._token = _check_token(token)
         self._sleep = sleep
-        self._connection: http.client.HTTPConnection | None = None
+        self._connection: Connection | None = None
         self._interrupted = False
         self._context: ssl.SSLContext | None = None
 
@@ -59,7 +71,7 @@ class Transport:
         """End the request of another thread: it finds the connection lost, and no new one is made."""
         self._interrupted = True
         connection = self._connection
-        waiting = connection.sock if connection is not None else None
+        waiting = connection.sock if connection is not None and connection.is_open else None
         if waiting is not None:
             with contextlib.suppress(OSError):
                 # Of the plain socket, below TLS: the shutdown of TLS would free the session under the reader.
@@ -77,7 +89,7 @@ class Transport:
 
     def begin(
         self, method: str, target: str, headers: Mapping[str, str], body: Iterable[memoryview], timeout: float
-    ) -> http.client.HTTPResponse:
+    ) -> StreamedResponse:
         """Send a request with a large body or response; the response must be read to its end, or `close`d.
 
         A server may refuse before it has read the body: then its response counts, not the lost connection.
@@ -85,7 +97,7 @@ class Transport:
         connection, _ = self._connected(timeout)
         try:
             return begin(connection, method, target, {**self._headers(), **headers}, body)
-        except (OSError, http.client.HTTPException) as error:
+        except OSError as error:
             self.close()
             raise self._lost(error) from None
         except BaseException:
@@ -108,7 +120,7 @@ class Transport:
             connection, reused = self._connected(timeout)
             try:
                 answer = send(connection, method, target, headers, data or b"", MAX_ANSWER)
-            except (OSError, http.client.HTTPException) as error:
+            except OSError as error:
                 self.close()
                 # The server may have closed the connection while it was idle: repeat the request if it is idempotent.
                 if reused and may_repeat and not self._interrupted:
@@ -121,7 +133,7 @@ class Transport:
                 self.close()
             return Answer(answer.status, answer.body, answer.headers)
 
-    def _connected(self, timeout: float) -> tuple[http.client.HTTPConnection, bool]:
+    def _connected(self, timeout: float) -> tuple[Connection, bool]:
         """The present connection if it is still open, else a new one."""
         kept = self._connection
         if kept is not None and is_usable(kept):
@@ -135,7 +147,7 @@ class Transport:
             except BaseException:
                 connection.close()
                 raise
-        except (OSError, http.client.HTTPException) as error:
+        except OSError as error:
             raise self._lost(error) from None
         self._connection = connection
         if self._interrupted:  # checked after the connection is set, so that `interrupt` sees one or the other
@@ -143,9 +155,11 @@ class Transport:
             raise Unreachable(f"the connection to {self.url} was ended from here", code="interrupted")
         return connection, False
 
-    def _make(self, timeout: float) -> http.client.HTTPConnection:
+    def _make(self, timeout: float) -> Connection:
         if self.url.startswith("unix:"):
             return UnixConnection(self.url.removeprefix("unix:"), timeout)
+        from shoal.client.connection import tls  # a server on this machine is reached without
+
         parts = urlsplit(self.url)
         host = parts.hostname or ""
         port = parts.port or HTTPS_PORT
@@ -160,9 +174,14 @@ class Transport:
             return Unreachable(
                 str(error), code="foreign_server", hint="is your own server running? see `shoal server status`"
             )
-        # An early end of the stream is no error of TLS: the server ended.
-        if isinstance(error, ssl.SSLError) and not isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
-            return tls.explain(error, self.url)
+        if self.url.startswith("https:"):
+            import ssl
+
+            from shoal.client.connection import tls
+
+            # An early end of the stream is no error of TLS: the server ended.
+            if isinstance(error, ssl.SSLError) and not isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
+                return tls.explain(error, self.url)
         what = "took too long" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
         return Unreachable(
             f"no answer from {self.url}: {echo(what)}", hint="is the server running? see `shoal server status`"

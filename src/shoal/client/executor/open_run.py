@@ -6,11 +6,12 @@ import hashlib
 import json
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 from shoal.client.connection.reconnect import ServerConnection
 from shoal.client.executor.outcome import SUCCEEDED, ResultRow, closed_ranges, rows_of_page
+from shoal.model.lazy_dataclass import dataclass
 
 Call = tuple[Mapping[str, Any], str]  # the table, and the text of the arguments
 

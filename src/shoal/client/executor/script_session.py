@@ -10,7 +10,7 @@ import os
 import sys
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from shoal.client.connection.embedded_server import is_alive
@@ -19,6 +19,7 @@ from shoal.client.console import say
 from shoal.client.environment import environment_field
 from shoal.client.executor.open_run import Call, OpenRun, read_run
 from shoal.client.working_directory import working_directory
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.quantities import many
 
 SESSION, CLIENT = "session", "client"  # labels of an executor's run

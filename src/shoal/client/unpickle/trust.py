@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from shoal.model.errors import BadInput, echo
+from shoal.model.lazy_dataclass import dataclass
 
 Pair = tuple[str, str]  # module and name
 OWN, GROUP = "own", "group"

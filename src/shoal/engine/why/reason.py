@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+
+from shoal.model.lazy_dataclass import dataclass
 
 TOO_LARGE, PARENTS, NOT_VISIBLE = "too_large", "parents", "not_visible"
 # No pilot that is connected can ever run it: it waits until another joins, or an administrator changes the policy. An

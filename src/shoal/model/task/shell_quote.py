@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import NamedTuple, Optional, Union
 
 from shoal.model.errors import BadInput, echo
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.task.sweep import HOLE, Sweep, Value, hole_value, path_part
 
 PLAIN = re.compile(r"[A-Za-z0-9_.,:/@%+=-]*")  # values that mean the same wherever they stand in a text

@@ -1,15 +1,14 @@
 """The one table of task fields (`Spec`), and a whole submission [protocol 3]."""
 
-# ruff: noqa: RUF009 - `entry` makes a dataclass field
-
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, lru_cache
 from typing import Any, Optional
 
 from shoal.model import limits
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.quantities import parse_duration, parse_size, show_size
 from shoal.model.states import Rerun
 from shoal.model.task import field_values as read

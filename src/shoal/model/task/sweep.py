@@ -5,12 +5,13 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from functools import cached_property
 from typing import Optional, Union
 
 from shoal.model.errors import BadInput, echo
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_ELEMENTS, MAX_PARAMS
 
 Value = Union[str, int, float, bool]

@@ -8,9 +8,9 @@ wire form, the class key of matching, the signature of `--resume`, the options o
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Optional, Union
 
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.task.field_values import Reader
 
 Quantity = Union[str, int, float]  # with its unit, or in bytes or seconds

@@ -7,9 +7,9 @@ once. The other brings reports and is answered after their commit; what ends mea
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Optional
 
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_IN_FLIGHT
 from shoal.wire.messages import Exchange
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Optional
 
 from shoal.model.ids import AttemptId, parse_attempt
+from shoal.model.lazy_dataclass import dataclass
 from shoal.pilot.agent.events import Begin, Stop
 from shoal.pilot.agent.guard_queue import AHEAD, LONG, GuardQueue, may_queue
 from shoal.sched.batch_size import piece

@@ -13,11 +13,12 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import IO, Optional
 
 from shoal.model.blobs import digest_of
 from shoal.model.ids import parse_attempt, run_text
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_CHECKPOINT_BYTES
 from shoal.pilot.agent.events import Event, Saved
 from shoal.pilot.commands.checkpoint import PIECE, Look, look

@@ -12,9 +12,10 @@ import os
 import pwd
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
+from shoal.model.lazy_dataclass import dataclass
 from shoal.pilot.commands.files import StageError
 from shoal.pilot.commands.setup import is_file, record_stage
 from shoal.pilot.guard.start_progress import COMMAND, IMAGE, NO_RUNTIME, StartStage

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Optional
 
 from shoal.model.ids import parse_attempt, run_text
+from shoal.model.lazy_dataclass import dataclass
 from shoal.pilot.commands import checkpoint, setup, streams
 from shoal.pilot.commands.files import NoSpace, StageError, size_of
 from shoal.pilot.commands.staging import Prepared, Staging

@@ -13,10 +13,11 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Optional, Union
 
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_STDERR_TAIL
 from shoal.model.task.visible import NOT_VISIBLE
 from shoal.pilot.agent.events import Begin, Contact, Ended, Event, Recall, Settle, Signal, Started, Stop, Watch

@@ -17,10 +17,11 @@ import stat
 from binascii import a2b_base64
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, Optional
 
 from shoal.model.ids import parse_attempt, run_text
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_BODY
 from shoal.pilot.commands import checkpoint, container, setup
 from shoal.pilot.commands.files import (

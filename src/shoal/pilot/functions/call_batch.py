@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Callable, NamedTuple, Optional
 
 from shoal.model.ids import AttemptId, parse_attempt
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_STDERR_TAIL
 from shoal.pilot.commands import streams
 from shoal.pilot.runner.messages import CallEnd

@@ -14,8 +14,8 @@ import re
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from shoal.model.lazy_dataclass import dataclass
 from shoal.pilot.guard.proctree import read_text
 
 PATIENCE = 5.0  # seconds until killed processes are gone

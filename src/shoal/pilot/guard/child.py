@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Optional
 
+from shoal.model.lazy_dataclass import dataclass
 from shoal.pilot.commands.streams import Bound
 from shoal.pilot.guard.messages import Ended, Start
 from shoal.pilot.guard.spawn import Launch

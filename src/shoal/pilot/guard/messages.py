@@ -6,9 +6,10 @@ in a field: no enum, no subclass of int or str.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Optional, Union
 
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_STREAM
 
 

@@ -7,8 +7,9 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Optional, Union
+
+from shoal.model.lazy_dataclass import dataclass
 
 COMMAND, IMAGE, NO_RUNTIME = "command", "image", "none"  # stages of a script, besides the number of its line
 REMOVE_PATIENCE = 20.0  # seconds

@@ -18,10 +18,11 @@ import stat
 import struct
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Optional
 
 from shoal.model.credentials import digest
+from shoal.model.lazy_dataclass import dataclass
 from shoal.pilot.guard import proctree
 
 MARK = "SHOAL_GUARD"  # the variable that identifies the processes of a pilot's tasks

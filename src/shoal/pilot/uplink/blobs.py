@@ -6,14 +6,13 @@ files are readable nothing is fetched. A download gets its final name only after
 
 from __future__ import annotations
 
-import http.client
 import os
 import stat
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shoal.model.blobs import digest_of, parse_digest
 from shoal.model.errors import BadInput
@@ -23,6 +22,9 @@ from shoal.pilot.uplink.server_address import ServerAddress
 from shoal.pilot.uplink.tls import WrongServer, explain
 from shoal.pilot.uplink.uplink import CONNECTION_ERRORS, ServerConnection, read_after, read_error
 from shoal.wire.http.blob_transfer import OFFSET, PIECE, Get, Put
+
+if TYPE_CHECKING:
+    from shoal.wire.http.streamed import StreamedResponse
 
 TIMEOUT = 60.0  # seconds without a byte moving
 PATIENCE = 600.0  # seconds without a byte more: a server may be away for a while
@@ -178,7 +180,7 @@ class Blobs:
         self._moved(size, time.monotonic() - began)
         return ""
 
-    def _read_refusal(self, get: Get, connection: ServerConnection, response: http.client.HTTPResponse) -> str:
+    def _read_refusal(self, get: Get, connection: ServerConnection, response: StreamedResponse) -> str:
         code, text = _error(connection, response)
         if get.answered(response.status, read_after(response.getheader("Retry-After"))) and not _may_pass(response):
             raise NoBlob(f"{get.digest}: {text or response.status}")
@@ -239,7 +241,7 @@ class Blobs:
 
     def _begin(
         self, method: str, target: str, headers: dict[str, str], body: Optional[Iterator[bytes]]
-    ) -> tuple[ServerConnection, http.client.HTTPResponse]:
+    ) -> tuple[ServerConnection, StreamedResponse]:
         connection = self._connection()
         try:
             return connection, connection.begin(method, target, headers, body, self._session, TIMEOUT)
@@ -267,12 +269,12 @@ class _Tries:
         return time.monotonic() - self._since < self._patience
 
 
-def _may_pass(response: http.client.HTTPResponse) -> bool:
+def _may_pass(response: StreamedResponse) -> bool:
     """True if a later try may succeed: the server is overloaded, or the pilot is about to get a new session."""
     return response.status in (401, 429, 500, 502, 503, 504)
 
 
-def _error(connection: ServerConnection, response: http.client.HTTPResponse) -> tuple[str, str]:
+def _error(connection: ServerConnection, response: StreamedResponse) -> tuple[str, str]:
     """(code, message) of an answer that is no blob, read to its end."""
     body = response.read(MAX_REFUSAL)
     if response.will_close or not response.isclosed():

@@ -11,9 +11,9 @@ import json
 import os
 from binascii import b2a_base64
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Optional
 
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_TAIL
 from shoal.pilot.commands import streams
 from shoal.wire.messages import LogPiece

@@ -5,16 +5,17 @@ Files are read again for each connection, because the server may come back elsew
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
-from dataclasses import dataclass, field
+import select
+from dataclasses import field
 from typing import NamedTuple, Optional
 from urllib.parse import urlsplit
 
 from shoal.model.errors import echo
+from shoal.model.lazy_dataclass import dataclass
 from shoal.pilot.uplink.tls import Trust, WrongServer
-from shoal.wire.http.connection import UnixConnection
+from shoal.wire.http.connection import Connection, UnixConnection
 from shoal.wire.http.unix_socket import SCHEME
 from shoal.wire.join import SERVER_NAME, Join, parse_join
 
@@ -37,7 +38,7 @@ class Endpoint:
 class Connected(NamedTuple):
     """An open connection, and what requests on it need."""
 
-    http: http.client.HTTPConnection
+    http: Connection
     url: str
     base: str  # the prefix of every path on that server
     headers: dict[str, str]
@@ -48,7 +49,15 @@ class Connected(NamedTuple):
 class ServerAddress:
     """One server, in whichever of these ways its address was given."""
 
-    def __init__(self, server_file: str = "", url: str = "", token_file: str = "", join: Optional[Join] = None) -> None:
+    def __init__(
+        self,
+        server_file: str = "",
+        url: str = "",
+        token_file: str = "",
+        join: Optional[Join] = None,
+        awaited: Optional[int] = None,
+    ) -> None:
+        self.awaited = awaited  # an open file that ends when the server, which is starting, listens; None: it should
         self.server_file, self.url, self.token_file, self.join = server_file, url, token_file, join
         self.trust = Trust()
         self._last_good = ""
@@ -86,6 +95,8 @@ class ServerAddress:
 
     def connect(self, timeout: float, certified: bool = False) -> Connected:
         """Connect to the first address that accepts, beginning with the one that worked last."""
+        if self.awaited is not None and select.select([self.awaited], [], [], timeout)[0]:
+            self.awaited = None
         endpoint, failure = self.read(), None
         for url in sorted(endpoint.urls, key=lambda url: url != self._last_good):
             connected = None
@@ -94,7 +105,7 @@ class ServerAddress:
                 connected.http.connect()
             except WrongServer:
                 raise
-            except (OSError, http.client.HTTPException) as error:
+            except OSError as error:
                 failure = error
                 if connected is not None:
                     connected.http.close()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import http.client
 import json
 import logging
 import re
@@ -18,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from queue import SimpleQueue
 from ssl import SSLError
-from typing import Callable, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Union
 
 from shoal import __version__
 from shoal.model.blobs import Bytes
@@ -34,6 +33,9 @@ from shoal.wire import codec
 from shoal.wire.http.connection import ForeignServer, begin, is_usable, send
 from shoal.wire.messages import Exchange, Register, Registered, Reply
 
+if TYPE_CHECKING:
+    from shoal.wire.http.streamed import StreamedResponse
+
 log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT = 5.0
@@ -42,7 +44,7 @@ FETCH_TIMEOUT = 60.0
 MAX_REFUSALS = 3
 MAX_BROKEN = 3  # connections in a row that ended after we had presented our certificate
 MIN_RETRY_AFTER, MAX_RETRY_AFTER = 1.0, 60.0  # seconds of Retry-After that are accepted
-CONNECTION_ERRORS = (OSError, http.client.HTTPException, NoServerAddress)
+CONNECTION_ERRORS = (OSError, NoServerAddress)
 # The error codes of the server, and what they mean to the agent; any other counts as no answer.
 _CODES: dict[str, Callable[[int], Event]] = {"re_enrol": Disowned, "session_in_use": Disowned, "replay": Outdated}
 _PERMANENT = (400, 413, 415, 422)  # the same request will be refused again
@@ -93,7 +95,7 @@ class ServerConnection:
         body: Optional[Iterable[Bytes]],
         session: str,
         timeout: float,
-    ) -> http.client.HTTPResponse:
+    ) -> StreamedResponse:
         """Send a request whose body or answer is too large to be held in memory. The answer must be read to its end, or
         the connection dropped; raises as `ask` does."""
         connected = self._connect(CONNECT_TIMEOUT, certified=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Optional
 
 from shoal.model.errors import echo
+from shoal.model.lazy_dataclass import dataclass
 from shoal.sched.expr.names import CONTEXT, OWN, key_of, nearest
 from shoal.sched.expr.scalar import Tags, Task, build, evaluate
 from shoal.sched.expr.tree import (

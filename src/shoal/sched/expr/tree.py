@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Callable, Optional, Union
+
+from shoal.model.lazy_dataclass import dataclass
 
 
 class Undefined:

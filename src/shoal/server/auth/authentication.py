@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from shoal.model import limits, people
 from shoal.model.credentials import ENROL, LONGEST, SCOPES, SESSION, SUBMIT, digest, kind_of, make, redact
 from shoal.model.errors import BadInput, Conflict, NotFound, Refused, echo
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.policy import outward
 from shoal.model.quantities import parse_duration
 from shoal.wire.http.requests import NewGroup, NewToken, NewUser, Revoke, SiteHolders

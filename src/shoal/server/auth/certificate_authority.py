@@ -13,7 +13,6 @@ import ipaddress
 import os
 import ssl
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
@@ -25,6 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from shoal.db.database_lock import sync_folder
 from shoal.model.errors import Refused, echo
+from shoal.model.lazy_dataclass import dataclass
 from shoal.server.private_files import write_private
 from shoal.wire.join import SERVER_NAME
 

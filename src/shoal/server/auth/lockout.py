@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from shoal.model.errors import TooBusy
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_BUCKETS
 
 WINDOW = 3_600.0  # seconds for which a contained request counts

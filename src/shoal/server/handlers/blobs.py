@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from shoal.model.blobs import parse_digest
 from shoal.model.credentials import SESSION
 from shoal.model.errors import BadInput, NotFound, TooLarge
 from shoal.model.ids import parse_run
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_BLOB, MAX_BODY
 from shoal.server.auth.authentication import unauthorised
 from shoal.server.blobs.registry import UNUSED, checkpoints_of, unknown_blob

@@ -8,7 +8,7 @@ import ipaddress
 import logging
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from urllib.parse import unquote, urlsplit
 
 from shoal.db.database_lock import refusal_of
@@ -16,6 +16,7 @@ from shoal.model.blobs import parse_digest
 from shoal.model.credentials import ENROL, SESSION, SUBMIT, digest
 from shoal.model.errors import BadInput, InternalError, Refused, ShoalError, TooBusy, echo
 from shoal.model.ids import is_pilot, parse_place, parse_run, parse_target, parse_task
+from shoal.model.lazy_dataclass import dataclass
 from shoal.server.auth.authentication import Caller, unauthorised
 from shoal.server.auth.lockout import Sender
 from shoal.server.blobs.registry import unknown_blob

@@ -17,9 +17,9 @@ import socket
 import ssl
 from asyncio import sslproto
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any
 
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_CONNECTIONS, MAX_PER_KEY, MAX_POOL_RATIO, MAX_UNKNOWN
 from shoal.server.http.messages import Request
 from shoal.server.http.protocol import HttpProtocol

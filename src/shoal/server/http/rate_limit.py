@@ -8,10 +8,10 @@ comes back after `Retry-After`, a pilot that cannot report loses work.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 
 from shoal.model import limits
 from shoal.model.credentials import ENROL, SESSION, SUBMIT
+from shoal.model.lazy_dataclass import dataclass
 
 UNKNOWN = "unknown"
 POOL = "pool"  # all pilots of one owner or group together

@@ -16,9 +16,8 @@ The security matrix of the tests, the OpenAPI description and the router are gen
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from shoal.model.credentials import ENROL, SESSION, SUBMIT
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_BLOB, MAX_BODY, MAX_BULK_BODY, MAX_NAME, MAX_PAGE, MAX_PEEK, MAX_RESULTS, MAX_WAIT
 from shoal.wire.http import requests
 from shoal.wire.messages import Exchange, Register

@@ -2,25 +2,29 @@
 
 Nothing is sent before the server has proven itself: the kernel tells under which account it runs, or TLS that it has
 the right key. Only the server's CA certificate is ever fetched without verification, and the caller compares its
-fingerprint. This is the one module of `wire` that does input and output.
+fingerprint. With `streamed` this is the one module of `wire` that does input and output.
 """
 
 from __future__ import annotations
 
 import hashlib
-import http.client
 import os
 import select
 import socket
-import ssl
 from collections.abc import Iterable, Mapping
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from shoal.model.blobs import Bytes
 from shoal.wire.http import unix_socket
-from shoal.wire.http.http1 import READ, HttpResponse, Reading, host_of, request
+from shoal.wire.http.http1 import READ, HttpResponse, NoAnswer, Reading, host_of, request
 from shoal.wire.join import SERVER_NAME
 
+if TYPE_CHECKING:
+    import ssl
+
+    from shoal.wire.http.streamed import StreamedResponse
+
+HTTPS_PORT = 443
 MAX_CA = 64 * 1024  # bytes of an answer with a CA certificate
 CERTIFICATE_NOT_YET_VALID, CERTIFICATE_EXPIRED = 9, 10  # of OpenSSL's X509_V_ERR_*
 _PEM_BEGIN, _PEM_END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
@@ -30,15 +34,45 @@ class ForeignServer(OSError):
     """The socket of our server is served by another account: no token is sent there, and no lease taken."""
 
 
-class UnixConnection(http.client.HTTPConnection):
+class Connection:
+    """One connection to a server, opened by `connect`."""
+
+    def __init__(self, host: str, port: Optional[int], timeout: float) -> None:
+        self.host, self.port, self.timeout = host, port, timeout
+        self._sock: Optional[socket.socket] = None
+
+    @property
+    def sock(self) -> socket.socket:
+        """The open socket."""
+        if self._sock is None:
+            raise NoAnswer("the connection is closed")
+        return self._sock
+
+    @property
+    def is_open(self) -> bool:
+        """True between `connect` and the end of either side that was noticed here."""
+        return self._sock is not None and self._sock.fileno() >= 0
+
+    def connect(self) -> None:
+        """Open it; the server has proven itself when this returns."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close it."""
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None
+
+
+class UnixConnection(Connection):
     """HTTP over a Unix socket, to a server of our own account or of root."""
 
     def __init__(self, path: str, timeout: float) -> None:
-        super().__init__("localhost", timeout=timeout)
+        super().__init__("localhost", None, timeout)
         self._path = path
 
     def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         if len(os.fsencode(self._path)) <= unix_socket.LONGEST_PATH:
             self.sock.connect(self._path)
@@ -54,18 +88,18 @@ class UnixConnection(http.client.HTTPConnection):
             raise ForeignServer(f"{self._path} is served by another account (uid {uid}), so nothing was sent to it")
 
 
-class TlsConnection(http.client.HTTPConnection):
+class TlsConnection(Connection):
     """HTTP over TLS to a server whose certificate is for `name`, which need not be its address."""
 
     def __init__(self, host: str, port: int, timeout: float, context: ssl.SSLContext, name: str = SERVER_NAME) -> None:
-        super().__init__(host, port, timeout=timeout)
+        super().__init__(host, port, timeout)
         self._context, self._name = context, name
 
     def connect(self) -> None:
-        super().connect()
-        plain: socket.socket = self.sock
+        plain = socket.create_connection((self.host, self.port or HTTPS_PORT), self.timeout)
         try:
-            self.sock = self._context.wrap_socket(plain, server_hostname=self._name)
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._sock = self._context.wrap_socket(plain, server_hostname=self._name)
         except BaseException:
             plain.close()
             raise
@@ -73,6 +107,8 @@ class TlsConnection(http.client.HTTPConnection):
 
 def make_context() -> ssl.SSLContext:
     """A TLS context for clients that verifies the server and trusts nobody yet."""
+    import ssl  # a server on this machine is reached without
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3 if ssl.HAS_TLSv1_3 else ssl.TLSVersion.TLSv1_2
     return context
@@ -81,14 +117,16 @@ def make_context() -> ssl.SSLContext:
 def fetch_ca_unverified(host: str, port: int, timeout: float) -> tuple[int, bytes]:
     """The status of the answer and the CA certificate (DER, empty if there is none) of whoever answers there; the caller
     must compare its fingerprint."""
+    import ssl
+
     context = make_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE  # nothing secret is sent over it
     connection = TlsConnection(host, port, timeout, context)
     try:
-        connection.request("GET", "/v1/ca", headers={"Host": SERVER_NAME})
-        response = connection.getresponse()
-        return response.status, first_certificate(response.read(MAX_CA).decode("ascii", "replace"))
+        connection.connect()
+        answer = send(connection, "GET", "/v1/ca", {"Host": SERVER_NAME}, b"", MAX_CA)
+        return answer.status, first_certificate(answer.body.decode("ascii", "replace"))
     finally:
         connection.close()
 
@@ -96,6 +134,8 @@ def fetch_ca_unverified(host: str, port: int, timeout: float) -> tuple[int, byte
 def first_certificate(pem: str) -> bytes:
     """The first certificate of a PEM text as DER, empty if it holds none. What follows it was compared with nothing,
     so callers trust these very bytes and not the text."""
+    import ssl
+
     start, end = pem.find(_PEM_BEGIN), pem.find(_PEM_END)
     try:
         return ssl.PEM_cert_to_DER_cert(pem[start : end + len(_PEM_END)]) if 0 <= start < end else b""
@@ -108,15 +148,15 @@ def fingerprint_of(certificate: bytes) -> str:
     return hashlib.sha256(certificate).hexdigest()
 
 
-def is_usable(connection: Optional[http.client.HTTPConnection]) -> bool:
+def is_usable(connection: Optional[Connection]) -> bool:
     """True if an open connection can take the next request: one that is readable before it was closed by the server."""
-    if connection is None or connection.sock is None:
+    if connection is None or not connection.is_open:
         return False
     return not select.select([connection.sock], [], [], 0)[0]
 
 
 def send(
-    connection: http.client.HTTPConnection,
+    connection: Connection,
     method: str,
     target: str,
     headers: Mapping[str, str],
@@ -134,18 +174,13 @@ def send(
 
 
 def begin(
-    connection: http.client.HTTPConnection,
+    connection: Connection,
     method: str,
     target: str,
     headers: Mapping[str, str],
     body: Optional[Iterable[Bytes]],
-) -> http.client.HTTPResponse:
+) -> StreamedResponse:
     """Send a request whose body or answer is too large to be held in memory; the answer is yet to be read."""
-    try:
-        connection.request(method, target, body, dict(headers))
-    except (BrokenPipeError, ConnectionResetError):
-        # A server may refuse before it has read the whole body, and close the connection: its answer counts more.
-        response = connection.getresponse()
-        response.will_close = True  # nothing more can be sent on it
-        return response
-    return connection.getresponse()
+    from shoal.wire.http import streamed
+
+    return streamed.begin(connection, method, target, headers, body)

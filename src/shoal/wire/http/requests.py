@@ -5,9 +5,10 @@ The fields of a task are those of the table in `model/task/spec.py`; messages of
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import field, make_dataclass
 from typing import TYPE_CHECKING, Any, Optional, Union
 
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.task.spec import Spec
 from shoal.model.task.task_field import Quantity, task_fields
 

@@ -62,6 +62,7 @@ class FakeProcess:
 
     def __init__(self, code: int | None) -> None:
         self.pid, self.code, self.killed = os.getpid(), code, False
+        self.tell = -1  # where it says that it answers
 
     def poll(self) -> int | None:
         return self.code
@@ -69,21 +70,26 @@ class FakeProcess:
     def kill(self) -> None:
         self.killed = True
 
-    def wait(self) -> int:
+    def wait(self, timeout: float = 0.0) -> int:
         return -9
 
 
 def fake_spawn(monkeypatch: pytest.MonkeyPatch, code: int | None, log: str = "", url: str = "") -> list[FakeProcess]:
     spawned: list[FakeProcess] = []
 
-    def spawn(state: Path, arguments: list[str]) -> FakeProcess:
+    def spawn(state: Path, arguments: list[str]) -> tuple[FakeProcess, int]:
         with (state / "server.log").open("a", encoding="utf-8") as file:
             file.write(log)
         process = FakeProcess(code)
         if url:
             (state / "server.json").write_text(json.dumps({"url": url, "token": "t", "pid": process.pid}))
         spawned.append(process)
-        return process
+        ready, process.tell = os.pipe()
+        if url:
+            os.write(process.tell, b"1")
+        if code is not None:
+            os.close(process.tell)  # as the kernel does when it ends
+        return process, ready
 
     monkeypatch.setattr(embedded_server, "spawn", spawn)
     return spawned

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from dataclasses import dataclass
 from random import Random
 from typing import Any, cast
 
@@ -25,6 +24,7 @@ from shoal.engine.records import Attempt, ClassKey
 from shoal.engine.spec_digest import trait_of
 from shoal.model.errors import BadInput
 from shoal.model.ids import AttemptId
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.task import field_values
 from shoal.model.task.spec import FIELDS, Needs, Spec, Submission
 from shoal.model.task.task_field import TEXT, Field, Option, entry, task_fields

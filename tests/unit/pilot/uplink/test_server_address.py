@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from shoal.pilot.host import memfd
 from shoal.pilot.uplink import tls
 from shoal.pilot.uplink.server_address import NoServerAddress, ServerAddress, check_url, read_join
 from shoal.pilot.uplink.tls import WrongServer
+from shoal.wire.http.connection import send
 from shoal.wire.join import SERVER_NAME, Join
 from tests.unit.pilot.small_server import DAY, Authority, Request, Response, SmallServer, TlsHttp, padded_authority
 
@@ -56,10 +58,7 @@ def by_join(fingerprint: str, *servers: SmallServer) -> ServerAddress:
 def ask(where: ServerAddress, certified: bool = False) -> int:
     connected = where.connect(5.0, certified)
     try:
-        connected.http.request("GET", connected.base + "/v1/x", headers=connected.headers)
-        response = connected.http.getresponse()
-        response.read()
-        return response.status
+        return send(connected.http, "GET", connected.base + "/v1/x", connected.headers, b"", 1 << 16).status
     finally:
         connected.http.close()
 
@@ -271,3 +270,27 @@ def test_nothing_of_all_this_is_logged_with_a_secret(
     where.trust.identify(*authority.make("p0001"))
     ask(where, certified=True)
     assert TOKEN not in caplog.text and "PRIVATE" not in caplog.text
+
+
+def test_a_server_that_starts_beside_us_is_awaited_by_the_end_of_a_file(tmp_path: Path) -> None:
+    """Not by asking again and again: each second try waits longer."""
+    read, write = os.pipe()
+    where = ServerAddress(str(tmp_path / "server.json"), awaited=read)
+    try:
+        for _ in range(2):  # not ready within the time of one try
+            with pytest.raises(NoServerAddress):
+                where.connect(0.05)
+            assert where.awaited == read
+
+        def become_ready() -> None:
+            (tmp_path / "server.json").write_text('{"url": "unix:/nowhere/sock", "token": "t"}')
+            os.close(write)
+
+        ready = threading.Timer(0.05, become_ready)
+        ready.start()
+        with pytest.raises(FileNotFoundError):  # of the socket: the file is read after the end, and not before
+            where.connect(10.0)
+        ready.join()
+        assert where.awaited is None
+    finally:
+        os.close(read)
