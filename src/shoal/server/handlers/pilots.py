@@ -123,16 +123,18 @@ class PilotsHandler(CallHandler):
 
     def _claim_results(self, exchange: Exchange, pilot: Pilot) -> None:
         """Have the runs hold the blobs of large results, of reports that may count."""
+        results = [(report.attempt, 0, report.result) for report in exchange.reports if report.result]
+        results += [(batch.attempt, at, text) for batch in exchange.batches for at, text in enumerate(batch.result)]
+        large = [result for result in results if result[2].startswith("sha256:")]
+        if not large:
+            return
         state = self.service.engine.state
         named: dict[int, list[str]] = {}
-        results = [(report.attempt, 0, report.result) for report in exchange.reports]
-        results += [(batch.attempt, at, text) for batch in exchange.batches for at, text in enumerate(batch.result)]
         proofs = Proofs(state.lease_key, pilot.names, exchange.proofs)
-        for first, at, text in results:
-            if text.startswith("sha256:"):
-                attempt = shift(parse_attempt(first), at)
-                if may_report(state, pilot, attempt, proofs):
-                    named.setdefault(attempt.run, []).append(text)
+        for first, at, text in large:
+            attempt = shift(parse_attempt(first), at)
+            if may_report(state, pilot, attempt, proofs):
+                named.setdefault(attempt.run, []).append(text)
         for number, digests in named.items():
             run = state.runs.get(number)
             with contextlib.suppress(NotFound):  # readers of the result get an error: its blob is missing
