@@ -32,6 +32,7 @@ from shoal.model.states import PilotState, TaskState, advance, advance_pilot
 from shoal.model.task.spec import Needs
 from shoal.model.timing import Timing
 from shoal.sched.ban import Banned
+from shoal.sched.batch_size import SHORT
 from shoal.sched.fit import give, take
 from shoal.wire.messages import Order, Registered, Report
 
@@ -104,6 +105,9 @@ class State:
     settled: dict[tuple[int, int], Settled] = field(default_factory=dict)  # by run and element, oldest first
     parked: dict[str, Pilot] = field(default_factory=dict)  # pilots whose exchange waits, in order of coming
     with_orders: dict[str, Pilot] = field(default_factory=dict)  # pilots for which there may be orders
+    news: int = 0  # raised when a waiting pilot may get what it did not get before, other than by a class with new work
+    looked: tuple[int, int] = (-1, -1)  # the news and arrivals at which the waiting pilots were last looked at
+    unlooked: dict[str, Pilot] = field(default_factory=dict)  # those that were not, or have to be again
     slots: int = 0  # cores of all pilots that take tasks
     orphans: dict[AttemptId, Task] = field(default_factory=dict)  # exclusive, never: their pilot is gone
     avoiding: dict[TaskId, Task] = field(default_factory=dict)  # tasks that shall not come back to some host or site
@@ -284,6 +288,7 @@ class State:
         owner, needs = task.array.run.owner, gone.needs
         if gone.site is not None:
             self.accounting.strike(owner, gone.site, needs, 1, gone.reserved)
+            self.news += self.accounting.is_limited
         if gone.cores:
             self.accounting.tree.end(owner, self.now, gone.cores, gone.counted, gone.took)
         elif gone.took:
@@ -406,7 +411,10 @@ class State:
         if cls.mean is not None and cls.mean > 0.0 and duration > 0.0:
             kept = 0.95**count
             pilot.pace = kept * pilot.pace + (1.0 - kept) * min(10.0, max(0.1, duration / cls.mean))
+        was_short = cls.mean is not None and cls.mean <= SHORT
         cls.learn(duration, count)
+        if not was_short and cls.mean is not None and cls.mean <= SHORT:
+            self.queue.owners[cls.key.owner].arrivals += 1  # full pilots may fetch it ahead from now on
 
     # --- pilots
     def count_slots(self, pilot: Pilot, sign: int) -> None:
