@@ -58,9 +58,7 @@ def measure(server: Serving, pilots: list[SmallPilot], kind: str) -> Measured:
     began, used, mine = time.monotonic(), server_seconds(pid), time.process_time()
     done = run_small(pilots, TASKS)
     rate = done / (time.monotonic() - began)
-    return Measured(
-        rate, (server_seconds(pid) - used) / done * 1e6, (time.process_time() - mine) / done * 1e6
-    )
+    return Measured(rate, (server_seconds(pid) - used) / done * 1e6, (time.process_time() - mine) / done * 1e6)
 
 
 def spread(values: list[float], form: str) -> str:

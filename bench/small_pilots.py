@@ -53,9 +53,7 @@ def _template(pilot: str, session: str, is_report: bool) -> str:
             Report("%(attempt)s", "succeeded", exit_code=0, started=1.0e9, duration=SECONDS, cpu=0.5, max_rss=1 << 20)
         ]
         proofs = [Proof("%(attempt)s", 1, "%(proof)s")]
-    made = Exchange(
-        PROTOCOL, pilot, session, 7_070_707, 8_080_808, ROOM, held, reports, nonce="%(seq)d", proofs=proofs
-    )
+    made = Exchange(PROTOCOL, pilot, session, 7_070_707, 8_080_808, ROOM, held, reports, nonce="%(seq)d", proofs=proofs)
     return codec.encode(made).decode().replace("7070707", "%(seq)d").replace("8080808", "%(ack)d")
 
 

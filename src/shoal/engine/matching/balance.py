@@ -101,11 +101,11 @@ def may_copy(spec: Spec) -> bool:
 
 def _back_up(state: State, pilot: Pilot, slow: list[_Slow]) -> None:
     """Give an idle pilot a second copy of the slowest task that it can run."""
-    for since, task, _, other in slow:
-        if other is not pilot and len(task.live) == 1 and _fits(state, pilot, task):
-            break
-    else:
+    others = (one for one in slow if one.pilot is not pilot and len(one.task.live) == 1)
+    found = next((one for one in others if _fits(state, pilot, one.task)), None)
+    if found is None:
         return
+    since, task, _, _ = found
     array = task.array
     attempt = grant_copy(state, array, task.element, pilot, pilot.seq)
     state.write_task(task, pilot=pilot, leased=attempt.leased)
@@ -116,12 +116,11 @@ def _back_up(state: State, pilot: Pilot, slow: list[_Slow]) -> None:
 
 def _move(state: State, idle: Pilot, slow: list[_Slow]) -> None:
     """Have the slowest task with checkpoints go on at an idle pilot [GWP G10]: one at a time for each pilot."""
-    for since, task, attempt, pilot in slow:
-        is_asked = pilot.host == idle.host or state.now < pilot.asked_move + MOVE_AGAIN
-        if not is_asked and len(task.live) == 1 and _fits(state, idle, task):
-            break
-    else:
+    others = (one for one in slow if one.pilot.host != idle.host and state.now >= one.pilot.asked_move + MOVE_AGAIN)
+    found = next((one for one in others if len(one.task.live) == 1 and _fits(state, idle, one.task)), None)
+    if found is None:
         return
+    since, task, attempt, pilot = found
     pilot.asked_move = state.now
     why = f"it runs for {state.now - since:.0f} s, others of its kind were done by then, and {idle.name} is idle"
     state.order(pilot, Order(MOVE, str(attempt.id), why))

@@ -11,7 +11,6 @@ from shoal.model.task.sweep import Value, fill
 from shoal.wire.chunk import altered, single
 from shoal.wire.messages import Capacity, Lease
 
-
 _NOTHING = Lease("", Capacity(), "")  # the fields that a lease has of itself
 
 

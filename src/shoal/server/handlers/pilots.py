@@ -110,7 +110,8 @@ class PilotsHandler(CallHandler):
         call.rest()
         pilot = self.service.engine.state.pilots.get(exchange.pilot)
         if pilot is not None:
-            check_exchange(exchange, pilot)  # before anything here reads its content
+            if _is_read_here(exchange):
+                check_exchange(exchange, pilot)  # the engine checks it, too, but only when its content was read
             if exchange.protocol < NONCES_SINCE:
                 exchange = complete(self.service.engine.state, pilot, exchange)
             if pilot.session == digest(exchange.session):  # otherwise it is refused
@@ -248,3 +249,11 @@ class PilotsHandler(CallHandler):
         except NotFound:
             return False
         return True
+
+
+def _is_read_here(exchange: Exchange) -> bool:
+    """True if there is something in an exchange that is used before the engine gets it."""
+    return bool(
+        exchange.protocol < NONCES_SINCE or exchange.files or exchange.checkpoints or exchange.tails or exchange.batches
+        or any(report.result or report.files for report in exchange.reports)
+    )  # fmt: skip

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from shoal.db.database_lock import refusal_of
 from shoal.engine.records import Pilot
 from shoal.model.blobs import parse_digest
-from shoal.model.credentials import ENROL, SESSION, SUBMIT, digest, kind_of
+from shoal.model.credentials import ENROL, PREFIXES, SESSION, SUBMIT, digest
 from shoal.model.errors import BadInput, InternalError, Refused, ShoalError, TooBusy, echo
 from shoal.model.ids import is_pilot, parse_place, parse_run, parse_target, parse_task
 from shoal.server.auth.authentication import Caller, unauthorised
@@ -237,7 +237,7 @@ class _Checks:
         """The living pilot whose session this is. One that none has stays a claim: it can only be answered that the pilot
         must enrol again."""
         state = self.context.service.engine.state
-        name = state.sessions.get(digest(secret)) if kind_of(secret) == SESSION else None
+        name = state.sessions.get(digest(secret)) if secret.startswith(PREFIXES[SESSION]) else None
         return state.pilots.get(name) if name is not None else None
 
     # --- authorisation

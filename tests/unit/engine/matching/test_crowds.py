@@ -24,9 +24,7 @@ def crowd(stand: Stand, **tags: Any) -> list[FakePilot]:
 
 
 @pytest.mark.parametrize("rank", ["", "mhz"])
-def test_an_exchange_does_not_look_at_all_who_cannot_run_what_waits(
-    monkeypatch: pytest.MonkeyPatch, rank: str
-) -> None:
+def test_an_exchange_does_not_look_at_all_who_cannot_run_what_waits(monkeypatch: pytest.MonkeyPatch, rank: str) -> None:
     stand = Stand()
     crowd(stand, mhz=1)
     worker = stand.pilot(host="fast", tags={"mhz": 9})
