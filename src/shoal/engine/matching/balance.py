@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from shoal.engine.matching.choose_tasks import grant_copy, is_kept_empty
+from shoal.engine.matching.choose_tasks import is_kept_empty
 from shoal.engine.matching.eligibility import eligibility_of
 from shoal.engine.matching.fit_now import suits_now
+from shoal.engine.matching.grant import grant_copy
 from shoal.engine.matching.lease_message import lease_of
 from shoal.engine.matching.prefetch import OTHERS_IDLE, ask_back, unbegun
 from shoal.engine.pilots.long_poll import give_parked

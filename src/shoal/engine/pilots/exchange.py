@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from shoal.engine.changes import Answer
 from shoal.engine.commands import Enrol
-from shoal.engine.matching.choose_tasks import attach, fill
+from shoal.engine.matching.choose_tasks import fill
 from shoal.engine.matching.chunks import carve_all
+from shoal.engine.matching.grant import attach
 from shoal.engine.matching.pilot_attributes import change_tags, inherit, publish
 from shoal.engine.pilots.hosts import host_joined
 from shoal.engine.pilots.lease_proofs import Proofs
