@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from shoal.engine.matching import balance, rounds
+from shoal.engine.matching import balance, choose_tasks, rounds
 from shoal.engine.records import Pilot
 from shoal.engine.state import State
+from shoal.sched import batch_size
+from shoal.wire.messages import Lease
 from tests.unit.engine.stand import FakePilot, Stand, bad, good
 
 CROWD = 20
@@ -29,10 +31,18 @@ def test_an_exchange_does_not_look_at_all_who_cannot_run_what_waits(monkeypatch:
     crowd(stand, mhz=1)
     worker = stand.pilot(host="fast", tags={"mhz": 9})
     stand.submit({"array": "1-20", "require": "mhz > 5", **({"rank": rank} if rank else {})})
-    looks = []
-    may_fill, fill = rounds.may_fill, rounds.fill
-    monkeypatch.setattr(rounds, "may_fill", lambda state, pilot: looks.append(pilot.name) or may_fill(state, pilot))
-    monkeypatch.setattr(rounds, "fill", lambda state, pilot, seq: looks.append(pilot.name) or fill(state, pilot, seq))
+    looks: list[str] = []
+
+    def may_fill(state: State, pilot: Pilot) -> bool:
+        looks.append(pilot.name)
+        return choose_tasks.may_fill(state, pilot)
+
+    def fill(state: State, pilot: Pilot, seq: int) -> tuple[list[Lease], bool]:
+        looks.append(pilot.name)
+        return choose_tasks.fill(state, pilot, seq)
+
+    monkeypatch.setattr(rounds, "may_fill", may_fill)
+    monkeypatch.setattr(rounds, "fill", fill)
     leases = worker.pull()
     for _ in range(8):
         (lease,) = leases
@@ -113,8 +123,12 @@ def test_idle_pilots_do_not_each_look_for_stragglers(monkeypatch: pytest.MonkeyP
     stand.submit({"array": "1-2"})
     worker.run(*[lease.attempt for lease in worker.pull()])
     crowd(stand)
-    asked = []
-    known = balance.is_straggler
-    monkeypatch.setattr(balance, "is_straggler", lambda age, mean: asked.append(age) or known(age, mean))
+    asked: list[float] = []
+
+    def is_straggler(age: float, mean: float | None) -> bool:
+        asked.append(age)
+        return batch_size.is_straggler(age, mean)
+
+    monkeypatch.setattr(balance, "is_straggler", is_straggler)
     stand.pass_time(0.2)
     assert len(asked) <= len(worker.held), "once for each running task, whoever is idle"
