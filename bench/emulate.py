@@ -11,15 +11,15 @@ import msgspec
 
 from shoal.wire.messages import PROTOCOL
 
-TAGS = {"arch": "x86_64", "os": "linux", "cpu_mhz": 2600, "load": 0.5}  # for expressions
+TAGS = {"arch": "x86_64", "os": "linux"}  # for expressions, beside those that differ from pilot to pilot
 _encode, _decode = msgspec.json.encode, msgspec.json.decode
 
 
 class EmulatedPilot:
     """Registers, takes leases and reports each as succeeded with its next exchange."""
 
-    def __init__(self, url: str, enrol: str, cores: int = 16) -> None:
-        self._sock = _connect(url)
+    def __init__(self, url: str, enrol: str, cores: int = 16, number: int = 0) -> None:
+        self._sock = connect(url)
         self._reported: list[dict[str, Any]] = []  # the leases reported last
         self._seq, self.done, self.exchanges, self._buffer = 0, 0, 0, b""
         self._capacity = {"cores": cores, "memory": 1 << 36, "disk": 1 << 36, "gpus": 0}
@@ -29,7 +29,7 @@ class EmulatedPilot:
             "host": "bench",
             "identity": "bench",
             "room": self._capacity,
-            "tags": TAGS,
+            "tags": {**TAGS, "cpu_mhz": 2_000 + number * 37 % 1_000, "load": number % 10 / 10},
         }
         joined = self._join(register, enrol)
         self._name, self._session = joined["pilot"], joined["session"]
@@ -103,7 +103,7 @@ class EmulatedPilot:
     def reconnect(self, url: str) -> None:
         """Send the last reports to the restarted server once more, and wait for the reply."""
         self._sock.close()
-        self._sock, self._buffer = _connect(url), b""
+        self._sock, self._buffer = connect(url), b""
         self.send(self._reported)
         while self.receive() is None:
             pass
@@ -113,7 +113,8 @@ class EmulatedPilot:
         self._sock.close()
 
 
-def _connect(url: str) -> socket.socket:
+def connect(url: str) -> socket.socket:
+    """A connection to a server on a Unix socket."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     made.connect(url.removeprefix("unix:"))
     return made

@@ -81,7 +81,20 @@ FIGURES = (
     Figure("commands_vs_spawn_limit", "the same over two bare spawn loops", ">= 0.55, stretch 0.75"),
     Figure("dispatch_per_s", "tasks through server and database to 8 emulated pilots", ">= 40,000"),
     Figure("dispatch_1000_pilots_per_s", "the same to 1,000 emulated pilots", ">= 20,000"),
-    Figure("dispatch_expr_ratio", "with requirement and rank on every task over without", ">= 0.7"),
+    Figure(
+        "dispatch_1000_single_per_s",
+        "to 1,000 emulated pilots of one core, each with a host and tags of its own, each task reported alone",
+        ">= 4,500, stretch 8,000",
+    ),
+    Figure("dispatch_1000_ranked_ratio", "the same with requirement and rank over without", ">= 0.8, stretch 1"),
+    Figure(
+        "dispatch_1000_classes_ratio", "in 100 classes, each with its own requirement and rank", ">= 0.6, stretch 0.9"
+    ),
+    Figure(
+        "dispatch_expr_ratio",
+        "100 classes with requirement and rank over as many without, 8 pilots of different tags",
+        ">= 0.7",
+    ),
     Figure("request_cost_growth", "one pilot's request with 100,000 tasks in 50 classes queued over 1,000", "<= 1.3"),
     Figure("request_10k_classes_ms", "with 10,000 classes, each with its requirement and rank, the worst case", "<= 2"),
     Figure("request_10k_full_ms", "a beat of a full pilot with them, the worst case"),

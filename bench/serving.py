@@ -48,7 +48,7 @@ class Serving:
 
     def pilots(self, count: int) -> list[EmulatedPilot]:
         """Emulated pilots of it."""
-        return [EmulatedPilot(self.url, self.enrol) for _ in range(count)]
+        return [EmulatedPilot(self.url, self.enrol, number=number) for number in range(count)]
 
     def rss_mb(self) -> float:
         """Resident memory now."""

@@ -41,6 +41,7 @@ KEEP_AUDIT = 180 * 86_400.0  # seconds that uses of tokens, and dead tokens, sta
 KEEP_GONE = 86_400.0  # seconds that a pilot may stay away and still come back for what it held
 RowT = TypeVar("RowT")
 
+_BULK = frozenset({"put_host", "put_pilot", "put_run", "put_chunk", "add_array"})  # of which a batch may have many rows
 _BLOBS: dict[type, str] = {
     BlobRow: "put_blob", BlobRefRow: "put_blob_ref", BlobDrop: "drop_blob", BlobRefDrop: "drop_blob_ref",
 }  # fmt: skip
@@ -204,7 +205,10 @@ class Database:
             self._bulk.insert("put_task", batch.tasks)
             self._bulk.insert("add_acct", batch.acct)
             for statement, found in batch.rows.items():
-                connection.executemany(SQL[statement], found)
+                if statement in _BULK:
+                    self._bulk.insert(statement, found)
+                else:
+                    connection.executemany(SQL[statement], found)
             for kind, blobs in groupby(batch.blobs, type):
                 connection.executemany(SQL[_BLOBS[kind]], blobs)
             for change in batch.spans:

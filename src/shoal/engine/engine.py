@@ -138,6 +138,8 @@ class Engine:
             raise
         if state.ended:
             runs.settle_dependents(state)
+        if not isinstance(command, Talk):
+            state.news += 1  # what an exchange may bring for other pilots is counted where it happens
         rounds.serve_parked(state)
         if isinstance(command, Tick):
             self._forget(now)

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from random import Random
 
 from shoal.engine.changes import ArrayRow, ChunkRow, PilotRow, RunRow, TaskRow
-from shoal.engine.matching.choose_tasks import attach
 from shoal.engine.matching.chunks import enter
+from shoal.engine.matching.grant import attach
 from shoal.engine.policy.accounting import Accounting
 from shoal.engine.records import (
     NO_NEEDS,

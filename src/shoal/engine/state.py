@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, field, replace
 from itertools import islice
 from random import Random
@@ -32,6 +33,7 @@ from shoal.model.states import PilotState, TaskState, advance, advance_pilot
 from shoal.model.task.spec import Needs
 from shoal.model.timing import Timing
 from shoal.sched.ban import Banned
+from shoal.sched.batch_size import SHORT
 from shoal.sched.fit import give, take
 from shoal.wire.messages import Order, Registered, Report
 
@@ -104,6 +106,9 @@ class State:
     settled: dict[tuple[int, int], Settled] = field(default_factory=dict)  # by run and element, oldest first
     parked: dict[str, Pilot] = field(default_factory=dict)  # pilots whose exchange waits, in order of coming
     with_orders: dict[str, Pilot] = field(default_factory=dict)  # pilots for which there may be orders
+    news: int = 0  # raised when a waiting pilot may get what it did not get before, other than by a class with new work
+    looked: tuple[int, int] = (-1, -1)  # the news and arrivals at which the waiting pilots were last looked at
+    unlooked: dict[str, Pilot] = field(default_factory=dict)  # those that were not, or have to be again
     slots: int = 0  # cores of all pilots that take tasks
     orphans: dict[AttemptId, Task] = field(default_factory=dict)  # exclusive, never: their pilot is gone
     avoiding: dict[TaskId, Task] = field(default_factory=dict)  # tasks that shall not come back to some host or site
@@ -167,12 +172,11 @@ class State:
 
     def write_run(self, run: Run) -> None:
         """Have a run's row written, with how far it is."""
-        counts = dict(run.finals)
-        if run.live:
-            counts["live"] = run.live
+        counts = {**run.finals, "live": run.live} if run.live else run.finals
+        text = ", ".join([f'"{name}": {count}' for name, count in counts.items()])  # JSON: a row for each report
         self.change(
             RunRow(
-                run.number, run.owner, run.name, run.created, run.finished, run.total, json.dumps(counts), run.cwd,
+                run.number, run.owner, run.name, run.created, run.finished, run.total, f"{{{text}}}", run.cwd,
                 run.seed, run.max_fail, run.key, run.digest, run.labels, run.signature, run.env_file, int(run.open),
                 run.nonce, run.base, run.max_running,
             )
@@ -182,37 +186,33 @@ class State:
         """Have an array's row written."""
         self.change(ArrayRow(array.run.number, array.first, array.count, array.spec.name, table))
 
-    def write_task(self, task: Task, report: Report | None = None, pilot: Pilot | None = None, **more: Any) -> None:
-        """Have a task's row written; `report` is the one that made it final."""
-        live = [
-            [
-                a.id.number,
-                a.id.incarnation,
-                a.pilot,
-                "running" if a.running else "leased",
-                a.leased,
-                *_other_needs(a, task),
-            ]
-            for a in more.pop("live", task.live.values())
-        ]
-        if not task.state.final:
-            live += [[a.number, a.incarnation, pilot_name, "lost", 0.0] for a, pilot_name in task.past.items()]
+    def write_task(
+        self,
+        task: Task,
+        report: Report | None = None,
+        pilot: Pilot | None = None,
+        *,
+        winner: str = "",
+        leased: float | None = None,
+        live: Sequence[Attempt] | None = None,
+    ) -> None:
+        """Have a task's row written; `report` is the one that made it final, `live` the attempts that are not over if
+        they are others than the task has."""
         final = task.state.final
-        row = TaskRow(
-            run=task.array.run.number, element=task.element, state=task.state.value, attempt=task.number,
-            winner=more.pop("winner", ""), retries=task.retries, losses=task.losses, live=json.dumps(live) if live else "",
-            cause=task.cause, message=task.note,
-            exit_code=report.exit_code if report else None, signal=report.signal if report else None,
-            leased=more.pop("leased", None), started=report.started if report else None,
-            ended=self.now if final else None, duration=report.duration if report else None,
-            cpu=report.cpu if report else None, max_rss=report.max_rss if report else None,
-            pilot=pilot.name if pilot else "", host=pilot.host if pilot else "", site=pilot.site if pilot else "",
-            last_line=report.last_line if report else "",
-            new_files=json.dumps(report.new_files) if report and report.new_files else "", reused=more.pop("reused", ""),
-            result=report.result if report else "",
-            special=_special_text(task),
+        attempts = task.live.values() if live is None else live
+        text = _live_text(task, attempts) if attempts or (task.past and not final) else ""
+        said = report or _NO_REPORT
+        name, host, site = (pilot.name, pilot.host, pilot.site) if pilot is not None else ("", "", "")
+        self.change(
+            TaskRow(
+                task.array.run.number, task.element, task.state.value, task.number, winner, task.retries,
+                task.losses, text, task.cause, task.note, said.exit_code, said.signal, leased, said.started,
+                self.now if final else None, said.duration if report else None, said.cpu if report else None,
+                said.max_rss if report else None, name, host, site, said.last_line,
+                json.dumps(said.new_files) if said.new_files else "", "", said.result,
+                _special_text(task) if task.special is not None else "",
+            )
         )  # fmt: skip
-        self.change(row)
 
     def announce_final(self, task: Task, report: Report | None = None, holder: str = "") -> None:
         """Have followers of an open run get the result; just before the task's last event."""
@@ -289,6 +289,7 @@ class State:
         owner, needs = task.array.run.owner, gone.needs
         if gone.site is not None:
             self.accounting.strike(owner, gone.site, needs, 1, gone.reserved)
+            self.news += self.accounting.is_limited
         if gone.cores:
             self.accounting.tree.end(owner, self.now, gone.cores, gone.counted, gone.took)
         elif gone.took:
@@ -411,7 +412,10 @@ class State:
         if cls.mean is not None and cls.mean > 0.0 and duration > 0.0:
             kept = 0.95**count
             pilot.pace = kept * pilot.pace + (1.0 - kept) * min(10.0, max(0.1, duration / cls.mean))
+        was_short = cls.mean is not None and cls.mean <= SHORT
         cls.learn(duration, count)
+        if not was_short and cls.mean is not None and cls.mean <= SHORT:
+            self.queue.owners[cls.key.owner].arrivals += 1  # full pilots may fetch it ahead from now on
 
     # --- pilots
     def count_slots(self, pilot: Pilot, sign: int) -> None:
@@ -452,9 +456,25 @@ class State:
         return found
 
 
-def _other_needs(attempt: Attempt, task: Task) -> list[dict[str, Any]]:
+_NO_REPORT = Report("", "")
+
+
+def _live_text(task: Task, attempts: Iterable[Attempt]) -> str:
+    """The live attempts of a task for its row, as JSON, and while it is not final those that were given up, too."""
+    texts = [
+        f'[{a.id.number}, {a.id.incarnation}, "{a.pilot}", "{"running" if a.running else "leased"}", {a.leased!r}'
+        f"{_other_needs(a, task)}]"
+        for a in attempts
+    ]
+    if not task.state.final:
+        texts += [f'[{a.number}, {a.incarnation}, "{pilot}", "lost", 0.0]' for a, pilot in task.past.items()]
+    return f"[{', '.join(texts)}]"
+
+
+def _other_needs(attempt: Attempt, task: Task) -> str:
     """What an attempt takes, for its row, if its task was given other needs since it was leased."""
-    return [asdict(attempt.needs)] if attempt.needs != task.needs else []
+    needs = task.needs
+    return "" if attempt.needs is needs or attempt.needs == needs else f", {json.dumps(asdict(attempt.needs))}"
 
 
 def _special_text(task: Task) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple, Optional, Union
 
 from shoal.model.errors import BadInput, echo
@@ -99,6 +100,7 @@ def parse_task(text: str) -> TaskId:
     return TaskId(int(found[1]), int(found[2]))
 
 
+@lru_cache(maxsize=4096)  # an exchange names each of its attempts in several places
 def parse_attempt(text: str) -> AttemptId:
     """`r12.7#2@3~5f0c...` -> AttemptId; also without the nonce."""
     found = _ATTEMPT.fullmatch(text)

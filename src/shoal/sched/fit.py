@@ -31,8 +31,14 @@ def misfit(needs: Needs, room: Capacity) -> Optional[str]:
 
 def how_many(needs: Needs, room: Capacity) -> int:
     """How many such tasks fit into this capacity at once."""
-    found = pairs(needs, room)
-    return max(0, min(has // wants for wants, has in found if wants)) if all(has >= 0 for _, has in found) else 0
+    if room.cores < 0 or room.memory < 0 or room.disk < 0 or room.gpus < 0:
+        return 0
+    most = room.cores // needs.cores if needs.cores else None
+    for wants, has in ((needs.memory, room.memory), (needs.disk, room.disk), (needs.gpus, room.gpus)):
+        if wants and (most is None or has // wants < most):
+            most = has // wants
+    assert most is not None  # every task takes something
+    return most
 
 
 def take(room: Capacity, needs: Needs, count: int = 1) -> Capacity:

@@ -172,9 +172,14 @@ class Service:
         """Have the engine carry out a command. A refusal has changed nothing; any other exception leaves the state half
         changed, so it is discarded and rebuilt from the database: only the command's sender gets an error."""
         now = self.clock()
-        with self._contained(type(command).__name__, _sender(command)):
+        self.check_whole()
+        try:
             self._resume(now)
             return self.engine.handle(command, now)
+        except REFUSALS:
+            raise
+        except Exception as error:
+            raise self._contain(error, type(command).__name__, _sender(command)) from error
 
     def _resume(self, now: float) -> None:
         """Report a pause of the server to the engine, before anything else: a tick that came first would find every

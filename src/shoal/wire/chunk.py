@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from typing import Union
+from typing import Any, Optional, Union
 
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.model.task.shell_quote import fill_shell
@@ -64,27 +64,29 @@ def joined(lease: Lease, other: Lease) -> Lease:
 def single(lease: Lease, at: int = 0) -> Lease:
     """One element of a lease (counted from 0) with placeholders filled and its seed made."""
     attempt = shift(parse_attempt(lease.attempt), at)
-    params: dict[str, ParamValue] = lease.params[at] if lease.params else {}
+    if not lease.params:  # nothing has holes: only what is made for this element differs
+        return altered(
+            lease, attempt=str(attempt), env=_environment(lease, attempt.element), count=1, seed=None,
+            calls=lease.calls[at : at + 1],
+        )  # fmt: skip
+    params = lease.params[at]
 
     def put(text: str) -> str:
-        return fill(text, params) if lease.params else text
+        return fill(text, params)
 
     def put_all(texts: list[str]) -> list[str]:
-        return [fill(text, params) for text in texts] if lease.params else texts
+        return [fill(text, params) for text in texts]
 
-    env = {name: put(value) for name, value in lease.env.items()}
-    if lease.seed is not None:
-        env["SHOAL_SEED"] = str(seed_of(lease.seed, attempt.element))
-        env["SHOAL_INDEX"] = str(params["i"]) if "i" in params else str(attempt.element)
-    return replace(
+    env = _environment(lease, attempt.element, params)
+    return altered(
         lease,
         attempt=str(attempt),
         command=put_all(lease.command),
-        shell=fill_shell(lease.shell, params) if lease.shell is not None and lease.params else lease.shell,
+        shell=fill_shell(lease.shell, params) if lease.shell is not None else None,
         env=env,
         inputs=put_all(lease.inputs),
         outputs=put_all(lease.outputs),
-        setup=[fill_shell(line, params) for line in lease.setup] if lease.params else lease.setup,
+        setup=[fill_shell(line, params) for line in lease.setup],
         checkpoint=put_all(lease.checkpoint),
         stdout=put(lease.stdout),
         stderr=put(lease.stderr),
@@ -93,3 +95,19 @@ def single(lease: Lease, at: int = 0) -> Lease:
         seed=None,
         calls=lease.calls[at : at + 1],
     )
+
+
+def _environment(lease: Lease, element: int, params: Optional[dict[str, ParamValue]] = None) -> dict[str, str]:
+    """The variables of one element of a lease."""
+    env = dict(lease.env) if params is None else {name: fill(value, params) for name, value in lease.env.items()}
+    if lease.seed is not None:
+        env["SHOAL_SEED"] = str(seed_of(lease.seed, element))
+        env["SHOAL_INDEX"] = str(params["i"]) if params and "i" in params else str(element)
+    return env
+
+
+def altered(lease: Lease, **changes: Any) -> Lease:
+    """The same as `dataclasses.replace`, which sets forty fields one by one: a fifth of its time."""
+    made = object.__new__(Lease)
+    made.__dict__.update(lease.__dict__, **changes)
+    return made

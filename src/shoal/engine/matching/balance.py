@@ -4,9 +4,12 @@
 
 from __future__ import annotations
 
-from shoal.engine.matching.choose_tasks import grant_copy, is_kept_empty
+from typing import NamedTuple
+
+from shoal.engine.matching.choose_tasks import is_kept_empty
 from shoal.engine.matching.eligibility import eligibility_of
 from shoal.engine.matching.fit_now import suits_now
+from shoal.engine.matching.grant import grant_copy
 from shoal.engine.matching.lease_message import lease_of
 from shoal.engine.matching.prefetch import OTHERS_IDLE, ask_back, unbegun
 from shoal.engine.pilots.long_poll import give_parked
@@ -38,10 +41,44 @@ def balance(state: State) -> None:
     wanted = sum(pilot.free.cores for pilot in idle)
     for pilot in state.pilots.values():
         wanted -= _take_back(state, pilot, wanted) if wanted > 0 else 0
-    for pilot in idle:
+    # Found once for all idle pilots: a thousand of them must not each look at a thousand others.
+    copied, moved = _slow(state)
+    for pilot in idle if copied or moved else ():
         if pilot.parked is not None:
-            _back_up(state, pilot)
-            _move(state, pilot)
+            _back_up(state, pilot, copied)
+            _move(state, pilot, moved)
+
+
+class _Slow(NamedTuple):
+    """A straggler: since when it runs, its task and attempt, and who runs it."""
+
+    since: float
+    task: Task
+    attempt: Attempt
+    pilot: Pilot
+
+
+def _slow(state: State) -> tuple[list[_Slow], list[_Slow]]:
+    """Tasks that run for too long, the slowest first: those that may get a second copy, and those that may be moved."""
+    found = []
+    for pilot in state.pilots.values():
+        for attempt in pilot.live.values():
+            if attempt.running and not attempt.lends:
+                task, since = state.task_of(attempt.id), attempt.started or attempt.leased
+                if len(task.live) == 1 and is_straggler(state.now - since, state.queue.class_of(task.array).mean):
+                    found.append(_Slow(since, task, attempt, pilot))
+    found.sort(key=lambda slow: (slow.since, slow.task.id))
+    return [slow for slow in found if _may_back_up(slow.task)], [slow for slow in found if _may_move(slow)]
+
+
+def _may_back_up(task: Task) -> bool:
+    """True if a second copy may run; in a run with `max_running` it would be one more that runs."""
+    is_alone = task.special is not None and task.special.alone
+    return task.array.run.bound is None and may_copy(task.array.spec) and not is_alone
+
+
+def _may_move(slow: _Slow) -> bool:
+    return bool(slow.task.array.spec.checkpoint) and slow.pilot.protocol >= ORDERS[MOVE]
 
 
 def _take_back(state: State, pilot: Pilot, wanted: int) -> int:
@@ -63,18 +100,13 @@ def may_copy(spec: Spec) -> bool:
     return spec.rerun is Rerun.SAFE and (bool(spec.function) or spec.cwd == OWN) and not spec.checkpoint
 
 
-def _back_up(state: State, pilot: Pilot) -> None:
+def _back_up(state: State, pilot: Pilot, slow: list[_Slow]) -> None:
     """Give an idle pilot a second copy of the slowest task that it can run."""
-    slow = [
-        (attempt.started or attempt.leased, task)
-        for other in state.pilots.values()
-        if other is not pilot
-        for attempt in other.live.values()
-        if attempt.running and not attempt.lends and (task := _straggler(state, pilot, attempt)) is not None
-    ]
-    if not slow or pilot.parked is None:
+    others = (one for one in slow if one.pilot is not pilot and len(one.task.live) == 1)
+    found = next((one for one in others if _fits(state, pilot, one.task)), None)
+    if found is None:
         return
-    since, task = min(slow, key=lambda pair: (pair[0], pair[1].id))
+    since, task, _, _ = found
     array = task.array
     attempt = grant_copy(state, array, task.element, pilot, pilot.seq)
     state.write_task(task, pilot=pilot, leased=attempt.leased)
@@ -83,42 +115,20 @@ def _back_up(state: State, pilot: Pilot) -> None:
     give_parked(state, pilot, [lease_of(array, attempt, state.state_dir)], durable=True)  # not its first attempt
 
 
-def _move(state: State, idle: Pilot) -> None:
+def _move(state: State, idle: Pilot, slow: list[_Slow]) -> None:
     """Have the slowest task with checkpoints go on at an idle pilot [GWP G10]: one at a time for each pilot."""
-    slow = []
-    for pilot in state.pilots.values():
-        if pilot.host == idle.host or pilot.protocol < ORDERS[MOVE] or state.now < pilot.asked_move + MOVE_AGAIN:
-            continue
-        for attempt in pilot.live.values():
-            task = state.task_of(attempt.id)
-            if attempt.running and not attempt.lends and task.array.spec.checkpoint and len(task.live) == 1:
-                since, mean = attempt.started or attempt.leased, state.queue.class_of(task.array).mean
-                if is_straggler(state.now - since, mean) and _fits(state, idle, task):
-                    slow.append((since, task.id, attempt, pilot))
-    if slow:
-        since, name, attempt, pilot = min(slow, key=lambda found: found[:2])
-        pilot.asked_move = state.now
-        why = f"it runs for {state.now - since:.0f} s, others of its kind were done by then, and {idle.name} is idle"
-        state.order(pilot, Order(MOVE, str(attempt.id), why))
-        task = state.task_of(attempt.id)
-        if pilot.host not in task.differences.avoid:  # else it would go on where it was
-            task.differences.avoid.append(pilot.host)
-            state.avoiding[task.id] = task
-        state.emit("task_moved", task=name, attempt=attempt.id.number, pilot=pilot, why=why)
-
-
-def _straggler(state: State, pilot: Pilot, attempt: Attempt) -> Task | None:
-    task = state.task_of(attempt.id)
-    array = task.array
-    good = (
-        len(task.live) == 1
-        and array.run.bound is None  # a copy would be one more that runs
-        and may_copy(array.spec)
-        and (task.special is None or not task.special.alone)
-        and is_straggler(state.now - (attempt.started or attempt.leased), state.queue.class_of(array).mean)
-        and _fits(state, pilot, task)
-    )
-    return task if good else None
+    others = (one for one in slow if one.pilot.host != idle.host and state.now >= one.pilot.asked_move + MOVE_AGAIN)
+    found = next((one for one in others if len(one.task.live) == 1 and _fits(state, idle, one.task)), None)
+    if found is None:
+        return
+    since, task, attempt, pilot = found
+    pilot.asked_move = state.now
+    why = f"it runs for {state.now - since:.0f} s, others of its kind were done by then, and {idle.name} is idle"
+    state.order(pilot, Order(MOVE, str(attempt.id), why))
+    if pilot.host not in task.differences.avoid:  # else it would go on where it was
+        task.differences.avoid.append(pilot.host)
+        state.avoiding[task.id] = task
+    state.emit("task_moved", task=task.id, attempt=attempt.id.number, pilot=pilot, why=why)
 
 
 def _fits(state: State, pilot: Pilot, task: Task) -> bool:

@@ -12,9 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 from shoal.engine.matching.chunks import grant_chunk, may_chunk, run_of_new
-from shoal.engine.matching.classes import FUNCTION, Leasable, OwnerQueue, TaskClass
+from shoal.engine.matching.classes import FUNCTION, OwnerQueue, TaskClass
 from shoal.engine.matching.eligibility import NothingFits, candidates, eligibility_of
 from shoal.engine.matching.fit_now import suits_now
+from shoal.engine.matching.grant import grant
 from shoal.engine.matching.lease_message import lease_of, lease_of_chunk
 from shoal.engine.matching.prefetch import (
     GoesBefore,
@@ -27,13 +28,12 @@ from shoal.engine.matching.prefetch import (
     work_off,
 )
 from shoal.engine.pilots.lease_proofs import make_proof
-from shoal.engine.records import NO_NEEDS, Array, Attempt, Chunk, Pilot
+from shoal.engine.records import Attempt, Chunk, Pilot
 from shoal.engine.state import Reservation, State
-from shoal.model.ids import AttemptId
 from shoal.model.limits import MAX_LEASES, MAX_LENT_TO_NEW
 from shoal.model.policy import EVENT, STRICT
 from shoal.model.quantities import many
-from shoal.model.states import Rerun, TaskState, advance
+from shoal.model.states import Rerun
 from shoal.sched.batch_size import MOST_AHEAD, ahead, lane_size, turn
 from shoal.sched.fit import how_many
 from shoal.sched.order import share_term
@@ -87,6 +87,12 @@ def served_queues(state: State, pilot: Pilot) -> list[OwnerQueue]:
     return [owned for owned in state.queue.owners.values() if owned.order and state.serves(pilot, owned.owner)]
 
 
+def _unreserve(state: State, owner: str) -> None:
+    """No capacity is reserved for an owner any more: the pilot that was may get something else."""
+    if state.reservations.pop(owner, None) is not None:
+        state.news += 1
+
+
 class _Cursor:
     """The iteration over an owner's classes for one pilot."""
 
@@ -135,6 +141,7 @@ class LeaseRound:
         self._works_off = False  # it frees a slot for something: nothing more is fetched ahead
         self._is_full = False  # nor leased at all
         self._is_alone = False  # there is no other class with work
+        self._asked = 0  # how many of the class that is leased next the pilot may get; 0: not known
         self._is_spent = False  # it holds as much as it may of what goes first: nothing else is fetched ahead
 
     # --- whose turn
@@ -149,7 +156,7 @@ class LeaseRound:
         state.queue.reorder(state.now)
         owners = served_queues(state, self.pilot)
         if len(owners) == 1:
-            state.reservations.pop(owners[0].owner, None)  # no other owner would take the capacity
+            _unreserve(state, owners[0].owner)  # no other owner would take the capacity
             cursor = _Cursor(state, self.pilot, owners[0])
             self._is_alone = len(owners[0].order) == 1
             while (cls := self._next(cursor)) is not None:
@@ -210,7 +217,7 @@ class LeaseRound:
             elif cursor is not None and self._lacks_capacity(cursor):
                 return True
             else:
-                del state.reservations[owner]  # it has no such task any more, or may not start one
+                _unreserve(state, owner)  # it has no such task any more, or may not start one
         return False
 
     def _lacks_capacity(self, cursor: _Cursor) -> bool:
@@ -248,7 +255,9 @@ class LeaseRound:
             return None
         cls = cursor.cls
         if cls is not None and cls.head() is not None:
-            if self.most(cls) > 0:
+            if self._is_alone and self._is_filled_by(cls):
+                return None
+            if self._ask_most(cls):
                 return cls
             if self._pass_over(cls):
                 return None
@@ -263,7 +272,7 @@ class LeaseRound:
                 if cls.head() is None:
                     self.state.queue.relist(cls)
                     continue
-                if self.most(cls) > 0:
+                if self._ask_most(cls):
                     self._misses = 0
                     return cls
             if self._pass_over(cls):
@@ -273,10 +282,25 @@ class LeaseRound:
             if self._misses >= MAX_MISSES and self.pilot.free.cores <= 0:
                 # The pilot is full, and the best classes are not fetched ahead either: not looking at the others is a
                 # matter of speed only.
+                self._remember_tight(cursor, MAX_MISSES - 1)
                 return None
-        if cursor.misses > MANY_MISSES:
-            cursor.eligibility.tight = NothingFits(self.pilot.free, cursor.arrivals, self.state.now)
+        self._remember_tight(cursor, MANY_MISSES)
         return None
+
+    def _remember_tight(self, cursor: _Cursor, misses: int) -> None:
+        """Remember that nothing fits into what is free, if all of more than so many classes were too large."""
+        if cursor.misses > misses:
+            cursor.eligibility.tight = NothingFits(self.pilot.free, cursor.arrivals, self.state.now)
+
+    def _ask_most(self, cls: TaskClass) -> bool:
+        """True if something of a class can be leased now; how much is kept for `lease_from`, which follows."""
+        self._asked = self.most(cls)
+        return self._asked > 0
+
+    def _is_filled_by(self, cls: TaskClass) -> bool:
+        """True if the pilot is full of a class that is not fetched ahead: there is nothing to be sent before it."""
+        pilot = self.pilot
+        return cls.needs.cores > pilot.free.cores and pilot.sole == cls.base.serial and not self._may_ahead(cls)
 
     def _is_large(self, cls: TaskClass) -> bool:
         """True if not one of them can be leased because capacity is lacking."""
@@ -472,7 +496,8 @@ class LeaseRound:
         assert leasable is not None
         state, pilot, array = self.state, self.pilot, leasable.array
         spec = array.spec
-        most = min(self.most(cls), MAX_LEASES - self.count, at_most)
+        most, self._asked = self._asked or self.most(cls), 0
+        most = min(most, MAX_LEASES - self.count, at_most)
         if spec.throttle is not None:
             most = min(most, spec.throttle - array.live)
         free = how_many(cls.needs, self._free(cls))
@@ -511,7 +536,7 @@ class LeaseRound:
             self._held = self._held.add(pilot, part, is_ahead)
         if precedence:
             note_overtaken(state, pilot)
-        state.reservations.pop(cls.key.owner, None)
+        _unreserve(state, cls.key.owner)
         spare = self._spare.get(cls.serial)
         self._spare.clear()
         if spare is not None:
@@ -534,49 +559,3 @@ class LeaseRound:
         for owner, (attempts, chunks) in by_owner.items():
             more: dict[str, Any] = {"chunks": chunks} if chunks else {}
             self.state.emit("tasks_leased", pilot=self.pilot, owner=owner, attempts=attempts, **more)
-
-
-def grant(
-    state: State, leasable: Leasable, pilot: Pilot, reply_seq: int, is_ahead: bool = False, precedence: int = 0
-) -> Attempt:
-    """Raise the attempt number and lease an element to a pilot; `is_ahead`: it waits there for a slot."""
-    array = leasable.array
-    element = leasable.element or array.first_plain()
-    task = state.task_at(array, element)
-    array.todo.remove(element)
-    array.apart.pop(element, None)
-    array.count_live(1)
-    attempt = grant_copy(state, array, element, pilot, reply_seq)
-    attempt.precedence, attempt.is_ahead = precedence, is_ahead
-    if is_ahead:
-        state.accounting.tree.start(array.run.owner, state.now, 0)  # its first start is over
-    else:
-        state.count_cores(array, attempt)
-    advance(task, TaskState.LEASED)
-    state.write_task(task, pilot=pilot, leased=state.now)
-    return attempt
-
-
-def grant_copy(state: State, array: Array, element: int, pilot: Pilot, reply_seq: int) -> Attempt:
-    """One more attempt at a task that is in memory."""
-    task = array.tasks[element]
-    run = array.run
-    task.number = max(task.number, run.base) + 1
-    name = AttemptId(run.number, element, task.number, state.incarnation, run.nonce)
-    attempt = Attempt(name, pilot.name, state.now, reply_seq=reply_seq)
-    attach(state, array, attempt, pilot)
-    return attempt
-
-
-def attach(state: State, array: Array, attempt: Attempt, pilot: Pilot) -> None:
-    """Enter a live attempt on both sides: its task and its pilot."""
-    task = array.tasks[attempt.id.element]
-    task.live[attempt.id] = attempt
-    pilot.live[attempt.id] = attempt
-    if task.special is not None and task.special.alone:
-        pilot.lone, pilot.cleared_for = attempt.id, None
-    attempt.pilot = pilot.name
-    attempt.orphaned = None
-    state.orphans.pop(attempt.id, None)
-    state.hold(array, attempt, task.needs if attempt.needs is NO_NEEDS else attempt.needs, pilot)
-    state.settle_pilot(pilot)

@@ -288,6 +288,7 @@ class Queue:
         self._by_fields: dict[tuple[object, ...], TaskClass] = {}
         self._serials = itertools.count(1)
         self.ranked = 0  # classes with work that ask for the best pilot
+        self.arrivals = 0  # raised when a class gets work that had none
         self._with_work = 0  # owners
         self._ordered = 0.0  # when weighted positions were computed
         self._activity: set[str] = set()  # owners that got their first work, or lost their last
@@ -435,6 +436,7 @@ class Queue:
             insort(owned.order, where)
             if cls.listed is None:
                 owned.add_arrival(cls)
+                self.arrivals += 1
         if cls.rank is not None:
             self.ranked += (where is not None) - (cls.listed is not None)
         cls.listed = where

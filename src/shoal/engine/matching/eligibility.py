@@ -108,6 +108,8 @@ def eligibility_of(state: State, pilot: Pilot, owner: str) -> Eligibility:
                 prepared = owned.class_filter = _prepare(state, owned.log)
             _add_many(state, pilot, eligibility, prepared)
             eligibility.log_seen = prepared.filter.count
+    if eligibility.log_seen == len(owned.log):
+        return eligibility
     new = owned.log[eligibility.log_seen :]
     if sum(cls.has_expressions for cls in new) >= MANY:
         _add_many(state, pilot, eligibility, _prepare(state, new))

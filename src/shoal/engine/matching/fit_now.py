@@ -32,9 +32,11 @@ def too_short(state: State, pilot: Pilot, cls: TaskClass) -> bool:
 
 def may_try(state: State, pilot: Pilot, cls: TaskClass) -> bool:
     """False while it is open whether this kind of task or this host is at fault for a row of failures."""
-    head = cls.head()
     evidence = state.accounting.evidence.get(pilot.holder)
-    if head is None or evidence is None or not evidence.kinds.in_row(pilot.host):
+    if evidence is None or not evidence.kinds.in_row(pilot.host):
+        return True
+    head = cls.head()
+    if head is None:
         return True
     if evidence.places.is_on_trial(pilot.name, pilot.host, pilot.site, state.now):
         return True  # the host was at fault and its ban is over: its one probe task shall show whether it is good again

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import posixpath
-from dataclasses import replace
 
 from shoal.engine.records import NO_NEEDS, Array, Attempt, Chunk
 from shoal.model.file_names import environment_name
 from shoal.model.task.spec import OWN, Needs, Spec
 from shoal.model.task.sweep import Value, fill
-from shoal.wire.chunk import single
+from shoal.wire.chunk import altered, single
 from shoal.wire.messages import Capacity, Lease
+
+_NOTHING = Lease("", Capacity(), "")  # the fields that a lease has of itself
 
 
 def parameters(spec: Spec, offset: int) -> dict[str, Value]:
@@ -25,11 +26,11 @@ def lease_of(array: Array, attempt: Attempt, state_dir: str, proof: str = "") ->
     spec = array.spec if task is None else task.spec
     lease = _lease(array, spec, str(attempt.id), element, element + 1, state_dir, proof, attempt.precedence)
     if attempt.needs is not NO_NEEDS and attempt.needs != spec.needs:
-        lease = replace(lease, room=_room(attempt.needs))
+        lease = altered(lease, room=_room(attempt.needs))
     if task is not None and task.lane is not None:
-        lease = replace(lease, lane=task.lane.name)
+        lease = altered(lease, lane=task.lane.name)
     if task is not None and task.special is not None:
-        lease = replace(lease, restored=task.special.files, part=task.special.part)
+        lease = altered(lease, restored=task.special.files, part=task.special.part)
     return lease if lease.function else single(lease)
 
 
@@ -38,7 +39,7 @@ def lease_of_chunk(chunk: Chunk, low: int, high: int, state_dir: str, proof: str
     lease = _lease(
         chunk.array, chunk.array.spec, str(chunk.attempt(low)), low, high, state_dir, proof, chunk.precedence
     )
-    return lease if chunk.lane is None else replace(lease, lane=chunk.lane.name)
+    return lease if chunk.lane is None else altered(lease, lane=chunk.lane.name)
 
 
 def _room(needs: Needs) -> Capacity:
@@ -61,7 +62,8 @@ def _lease(
         return posixpath.join(base, name) if name else ""
 
     cwd = run.cwd if spec.cwd in (None, OWN) else posixpath.join(run.cwd, put(str(spec.cwd)))
-    return Lease(
+    return altered(
+        _NOTHING,
         attempt=first,
         room=_room(spec.needs),
         rerun=spec.rerun.value,

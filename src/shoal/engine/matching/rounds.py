@@ -7,6 +7,7 @@ of tasks is leased, over all pilots, as the paper's scheduler does [GWP 4.3].
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import islice
 
 from shoal.engine.matching.choose_tasks import LeaseRound, closed, fill, may_fill, served_queues
@@ -40,7 +41,7 @@ def turn(state: State) -> None:
     due = next_turn(state)
     if due is not None and state.now >= due:
         state.last_round = state.now
-        hand_out(state, state.accounting.policy.match.chunk)
+        hand_out(state, state.parked.values(), state.accounting.policy.match.chunk)
 
 
 def serve_parked(state: State) -> None:
@@ -52,11 +53,12 @@ def serve_parked(state: State) -> None:
                 give_parked(state, pilot, *fill(state, pilot, pilot.seq))
     if not state.queue.has_work() or closed(state) or state.accounting.policy.match.mode == INTERVAL:
         return
+    waiting = _to_look_at(state)
     if len(state.parked) > 1 and state.queue.ranked:
-        hand_out(state, MAX_LEASES * len(state.parked), is_event=True)
+        if waiting:
+            hand_out(state, waiting, MAX_LEASES * len(waiting), is_event=True)
         return
     is_crowded = len(state.parked) > CROWD
-    waiting = list(state.parked.values())
     if not is_crowded:
         waiting.sort(key=lambda pilot: pilot.free.cores <= 0)  # a free slot is better than one that soon will be
     for pilot in waiting:
@@ -69,12 +71,24 @@ def serve_parked(state: State) -> None:
                 return
 
 
-def hand_out(state: State, most: int, is_event: bool = False) -> None:
-    """Lease at most so many tasks to free slots of pilots that wait: owner by owner in turn, each class to its best
+def _to_look_at(state: State) -> list[Pilot]:
+    """Waiting pilots that may get something now. All others were looked at, and since then nothing happened by which they
+    could get what they did not get then: a command must not cost a look at each of a thousand pilots."""
+    looked = (state.news, state.queue.arrivals)
+    is_known = looked == state.looked and len(state.parked) > CROWD
+    waiting = [pilot for pilot in (state.unlooked if is_known else state.parked).values() if pilot.parked is not None]
+    state.looked, state.unlooked = looked, {}
+    for pilot in waiting:
+        evidence = state.accounting.evidence.get(pilot.holder)
+        if evidence is not None and evidence.kinds.in_row(pilot.host):
+            state.unlooked[pilot.name] = pilot  # which task is next decides whether it is tried there
+    return waiting
+
+
+def hand_out(state: State, pilots: Iterable[Pilot], most: int, is_event: bool = False) -> None:
+    """Lease at most so many tasks to free slots of these pilots, which wait: owner by owner in turn, each class to its best
     pilots. On an event, what may be fetched ahead follows when no slot is left that could have it at once."""
-    fillings = {
-        pilot.name: LeaseRound(state, pilot, pilot.seq) for pilot in state.parked.values() if may_fill(state, pilot)
-    }
+    fillings = {pilot.name: LeaseRound(state, pilot, pilot.seq) for pilot in pilots if may_fill(state, pilot)}
     state.queue.reorder(state.now)
     state.update_activity()
     while most > 0 and fillings:
@@ -83,7 +97,7 @@ def hand_out(state: State, most: int, is_event: bool = False) -> None:
             break
         most -= given
     for name, filling in fillings.items():
-        if is_event:
+        if is_event and state.queue.has_work():
             filling.fill()
         filling.log_leases()
         pilot = state.pilots[name]

@@ -85,6 +85,7 @@ def end_probes(state: State) -> None:
 
 def _lift(state: State, pilot: Pilot, places: list[tuple[str, str]], why: str) -> None:
     state.accounting.touch_places(pilot.holder)
+    state.news += 1
     for kind, name in places:
         state.emit("place_lifted", pilot=pilot, place=kind, name=name, why=why)
         state.out.notices.append(Notice("lifted", kind, name, why, state.now, pilot.holder))

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from shoal.engine.changes import Answer
 from shoal.engine.commands import Enrol
-from shoal.engine.matching.choose_tasks import attach, fill
+from shoal.engine.matching.choose_tasks import fill
 from shoal.engine.matching.chunks import carve_all
+from shoal.engine.matching.grant import attach
 from shoal.engine.matching.pilot_attributes import change_tags, inherit, publish
 from shoal.engine.pilots.hosts import host_joined
 from shoal.engine.pilots.lease_proofs import Proofs
@@ -46,7 +47,6 @@ from shoal.model.limits import (
     MAX_WHOLE,
 )
 from shoal.model.states import PilotState, advance_pilot
-from shoal.sched.fit import pairs
 from shoal.wire.messages import (
     PROTOCOL,
     Exchange,
@@ -226,7 +226,8 @@ def talk(state: State, exchange: Exchange) -> Conflict | None:
     if not PROTOCOL - 1 <= exchange.protocol <= PROTOCOL:
         raise BadInput(f"protocol {exchange.protocol} is not spoken here", code="protocol")
     check_exchange(exchange, pilot)
-    _check_tags({**pilot.tags, **exchange.tags})
+    if exchange.tags:
+        _check_tags({**pilot.tags, **exchange.tags})
     if exchange.nonce and pilot.nonces.get(exchange.seq, exchange.nonce) != exchange.nonce:
         # One number with two contents: two pilots use this session (a cloned machine). They cannot be distinguished,
         # so both lose it; what they run is adopted from the one that registers first [input E59].
@@ -349,14 +350,16 @@ def _judge_all(state: State, pilot: Pilot, exchange: Exchange) -> list[Verdict]:
 
 
 def check_exchange(exchange: Exchange, pilot: Pilot) -> None:
-    if not all(0 <= part <= whole for part, whole in pairs(exchange.free, pilot.room)):
+    free, room = exchange.free, pilot.room
+    is_part = 0 <= free.cores <= room.cores and 0 <= free.memory <= room.memory
+    if not (is_part and 0 <= free.disk <= room.disk and 0 <= free.gpus <= room.gpus):
         raise BadInput("more is free than there is", code="range", field="free", hint="from 0 to what was registered")
     if len(exchange.tails) > MAX_TAILS or len(exchange.nonce) > MAX_NAME or len(exchange.leaving) > MAX_LINE:
         raise BadInput("the exchange is out of bounds", code="range", hint=f"at most {MAX_TAILS} tails")
     if exchange.seq > MAX_WHOLE or not 0 <= exchange.ack <= MAX_WHOLE:
         raise BadInput("that is no number of an exchange", code="range", field="seq", hint=f"1 to {MAX_WHOLE}")
-    reported = len(exchange.reports) + sum(batch.count for batch in exchange.batches)
-    if exchange.seq < 1 or sum(held.count for held in exchange.held) > MAX_HELD or reported > MAX_REPORTS:
+    reported = len(exchange.reports) + sum([batch.count for batch in exchange.batches])
+    if exchange.seq < 1 or sum([held.count for held in exchange.held]) > MAX_HELD or reported > MAX_REPORTS:
         raise BadInput(
             "the exchange is out of bounds", code="range", hint=f"at most {MAX_HELD} held, {MAX_REPORTS} reports"
         )
@@ -383,7 +386,8 @@ def check_exchange(exchange: Exchange, pilot: Pilot) -> None:
         check_files(checkpoint.files, "checkpoints.files")
         if not 0 <= checkpoint.number <= MAX_BYTES:
             raise BadInput("no number of a checkpoint", code="range", field="checkpoints.number")
-    _check_files(exchange.files)
+    if exchange.files:
+        _check_files(exchange.files)
     if len(exchange.waits) > MAX_HELD:
         raise BadInput("too many attempts wait", code="range", field="waits", hint=f"at most {MAX_HELD}")
     for name in exchange.waits:

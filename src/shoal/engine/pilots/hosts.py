@@ -19,7 +19,7 @@ def host_joined(state: State, pilot: Pilot) -> int:
     pilot.proven = known is not None and known.succeeded > 0
     if known is None:
         known = HostRow(*key_of(pilot), pilot.host, state.now, state.now, 0, 0, 0, 0, 0.0)
-    _keep(state, known._replace(host=pilot.host, pilots=before + 1))
+    _keep(state, known._replace(host=pilot.host, pilots=before + 1, seen=state.now))
     return before
 
 
@@ -27,10 +27,10 @@ def tally(state: State, pilot: Pilot, outcome: str, busy: float = 0.0, count: in
     """Attempts on this host `succeeded`, `failed` or were `lost`, after so many core seconds in all."""
     known = state.hosts.get(key_of(pilot))
     if known is not None:
-        _keep(state, known._replace(busy=known.busy + busy, **{outcome: getattr(known, outcome) + count}))
+        more = {outcome: getattr(known, outcome) + count}
+        _keep(state, known._replace(busy=known.busy + busy, seen=state.now, **more))
 
 
 def _keep(state: State, row: HostRow) -> None:
-    row = row._replace(seen=state.now)
     state.hosts[row.identity, row.owner, row.grp, row.site] = row
     state.change(row)

@@ -34,7 +34,7 @@ def answer(
         state.out.answers.append(Answer(pilot.name, seq, reply, durable or bool(verdicts)))
     else:
         pilot.parked, pilot.parked_until = seq, state.now + state.timing.beat
-        state.parked[pilot.name] = pilot
+        state.parked[pilot.name] = state.unlooked[pilot.name] = pilot
 
 
 def end_order(state: State, pilot: Pilot) -> Order:

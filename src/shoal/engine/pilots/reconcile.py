@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from shoal.engine.matching.choose_tasks import attach
 from shoal.engine.matching.chunks import carve
+from shoal.engine.matching.grant import attach
 from shoal.engine.matching.lease_message import lease_of, lease_of_chunk
 from shoal.engine.records import Array, Attempt, Chunk, Pilot, Task
 from shoal.engine.state import State

@@ -81,6 +81,11 @@ class Accounting:
         self.ledger.start(owner, site, -cores, 0.0)
         self.running[site] = self.running.get(site, 0) - attempts
 
+    @property
+    def is_limited(self) -> bool:
+        """True if the end of an attempt may let another one start elsewhere."""
+        return bool(self.policy.quotas or self.policy.licences or self.policy.match.max_running)
+
     def may_start(self, owner: str, site: str, needs: Needs, most: int, expected: float, now: float) -> int:
         """How many tasks, up to `most`, the policy lets an owner start at a site now."""
         if self.policy.match.max_running:

@@ -56,13 +56,14 @@ def check(report: Report) -> AttemptId:
         raise BadInput(f"{echo(report.cause)!r} is not a cause", code="unknown_state", field="reports.cause")
     if report.exit_code is not None and not -255 <= report.exit_code <= 255:
         raise BadInput(f"exit code {report.exit_code}", code="range", field="reports.exit_code", hint="-255 to 255")
-    check_files(report.files, "reports.files")
-    bounded: tuple[tuple[float, float], ...] = (
-        (report.max_rss, MAX_BYTES), (report.out, MAX_BYTES), (report.err, MAX_BYTES), (report.signal or 0, MAX_SIGNAL),
-        (report.duration, MAX_SECONDS), (report.cpu, MAX_BYTES), (report.staging, MAX_SECONDS),
-        (report.started or 0.0, MAX_TIME),
+    if report.files:
+        check_files(report.files, "reports.files")
+    is_good = (
+        0 <= report.max_rss <= MAX_BYTES and 0 <= report.out <= MAX_BYTES and 0 <= report.err <= MAX_BYTES
+        and 0 <= (report.signal or 0) <= MAX_SIGNAL and 0 <= report.duration <= MAX_SECONDS
+        and 0 <= report.cpu <= MAX_BYTES and 0 <= report.staging <= MAX_SECONDS and 0 <= (report.started or 0.0) <= MAX_TIME
     )  # fmt: skip
-    if not all(0 <= number <= most for number, most in bounded):
+    if not is_good:
         raise _no_number()
     return parse_attempt(report.attempt)
 

@@ -110,7 +110,8 @@ class PilotsHandler(CallHandler):
         call.rest()
         pilot = self.service.engine.state.pilots.get(exchange.pilot)
         if pilot is not None:
-            check_exchange(exchange, pilot)  # before anything here reads its content
+            if _is_read_here(exchange):
+                check_exchange(exchange, pilot)  # the engine checks it, too, but only when its content was read
             if exchange.protocol < NONCES_SINCE:
                 exchange = complete(self.service.engine.state, pilot, exchange)
             if pilot.session == digest(exchange.session):  # otherwise it is refused
@@ -123,16 +124,18 @@ class PilotsHandler(CallHandler):
 
     def _claim_results(self, exchange: Exchange, pilot: Pilot) -> None:
         """Have the runs hold the blobs of large results, of reports that may count."""
+        results = [(report.attempt, 0, report.result) for report in exchange.reports if report.result]
+        results += [(batch.attempt, at, text) for batch in exchange.batches for at, text in enumerate(batch.result)]
+        large = [result for result in results if result[2].startswith("sha256:")]
+        if not large:
+            return
         state = self.service.engine.state
         named: dict[int, list[str]] = {}
-        results = [(report.attempt, 0, report.result) for report in exchange.reports]
-        results += [(batch.attempt, at, text) for batch in exchange.batches for at, text in enumerate(batch.result)]
         proofs = Proofs(state.lease_key, pilot.names, exchange.proofs)
-        for first, at, text in results:
-            if text.startswith("sha256:"):
-                attempt = shift(parse_attempt(first), at)
-                if may_report(state, pilot, attempt, proofs):
-                    named.setdefault(attempt.run, []).append(text)
+        for first, at, text in large:
+            attempt = shift(parse_attempt(first), at)
+            if may_report(state, pilot, attempt, proofs):
+                named.setdefault(attempt.run, []).append(text)
         for number, digests in named.items():
             run = state.runs.get(number)
             with contextlib.suppress(NotFound):  # readers of the result get an error: its blob is missing
@@ -246,3 +249,11 @@ class PilotsHandler(CallHandler):
         except NotFound:
             return False
         return True
+
+
+def _is_read_here(exchange: Exchange) -> bool:
+    """True if there is something in an exchange that is used before the engine gets it."""
+    return bool(
+        exchange.protocol < NONCES_SINCE or exchange.files or exchange.checkpoints or exchange.tails or exchange.batches
+        or any(report.result or report.files for report in exchange.reports)
+    )  # fmt: skip

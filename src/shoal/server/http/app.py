@@ -9,11 +9,13 @@ import logging
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from urllib.parse import unquote, urlsplit
 
 from shoal.db.database_lock import refusal_of
+from shoal.engine.records import Pilot
 from shoal.model.blobs import parse_digest
-from shoal.model.credentials import ENROL, SESSION, SUBMIT, digest
+from shoal.model.credentials import ENROL, PREFIXES, SESSION, SUBMIT, digest
 from shoal.model.errors import BadInput, InternalError, Refused, ShoalError, TooBusy, echo
 from shoal.model.ids import is_pilot, parse_place, parse_run, parse_target, parse_task
 from shoal.model.lazy_dataclass import dataclass
@@ -158,7 +160,8 @@ class _Checks:
             return await self._handlers[route](call)
         self.context.service.check_whole()
         caller = checked.caller = self._authenticate(request, route)
-        self.context.lockouts.check(_senders(caller), self.context.service.clock())
+        if self.context.lockouts:
+            self.context.lockouts.check(_senders(caller), self.context.service.clock())
         if not caller.is_unproven and not self.context.connections.known(request, _key(caller), _pool(caller)):
             raise TooBusy(f"too many connections of {_key(caller)}", after=2.0, hint="close some")
         if route is None:
@@ -193,11 +196,8 @@ class _Checks:
 
     def _is_ours(self, host: str) -> bool:
         """True for this server's names, against DNS rebinding; an address cannot be rebound [security S15]."""
-        try:
-            name = (urlsplit(f"//{host}").hostname or "").lower() if "@" not in host else ""
-        except ValueError:
-            return False
-        return name in _LOCAL_NAMES or name in self.context.names or _is_address(name)
+        name, is_address = _host_of(host)
+        return is_address or name in _LOCAL_NAMES or name in self.context.names
 
     # --- authentication
     def _again(self, request: Request, checked: _Checked) -> Caller:
@@ -216,9 +216,13 @@ class _Checks:
         try:
             if scheme != "Bearer" or len(request.headers.all("Authorization")) != 1:
                 raise unauthorised()
-            caller = context.access.check(secret, now, address, is_tls)
-            if caller.kind == SESSION:
-                caller = self._session(caller, request)
+            pilot = self._pilot_of(secret)
+            if pilot is not None:
+                caller = _proven(pilot, secret, address, is_tls, peer_name(request.transport) if is_tls else "")
+            else:
+                caller = context.access.check(secret, now, address, is_tls)
+                if caller.kind == SESSION and is_tls:
+                    caller = replace(caller, peer=peer_name(request.transport))
             if caller.is_unproven and (route is None or route.rule != "pilot"):
                 raise unauthorised()  # anyone can invent a session
             return caller
@@ -230,25 +234,12 @@ class _Checks:
                 raise TooBusy("too many wrong tokens from here", after=wait) from None
             raise
 
-    def _session(self, caller: Caller, request: Request) -> Caller:
-        """A pilot's session, bound to the certificate that the pilot got with it [security S3]. One that no living pilot
-        has stays unproven: it can only be answered that the pilot must enrol again."""
-        peer = peer_name(request.transport)
+    def _pilot_of(self, secret: str) -> Pilot | None:
+        """The living pilot whose session this is. One that none has stays a claim: it can only be answered that the pilot
+        must enrol again."""
         state = self.context.service.engine.state
-        pilot = state.pilots.get(state.sessions.get(digest(caller.secret), ""))
-        if pilot is None:
-            return replace(caller, peer=peer)
-        if (caller.tls and peer != pilot.name) or (pilot.bound and not caller.tls):
-            raise unauthorised()  # over TLS only with its own certificate; a session given over TLS is valid there only
-        return replace(
-            caller,
-            owner=pilot.owner,
-            group=pilot.group,
-            token=pilot.token,
-            site=pilot.site,
-            pilot=pilot.name,
-            peer=peer,
-        )
+        name = state.sessions.get(digest(secret)) if secret.startswith(PREFIXES[SESSION]) else None
+        return state.pilots.get(name) if name is not None else None
 
     # --- authorisation
     def _authorise(self, route: Route, caller: Caller) -> None:
@@ -311,6 +302,16 @@ class _Checked:
     call: Call | None = None
 
 
+def _proven(pilot: Pilot, secret: str, address: str, is_tls: bool, peer: str) -> Caller:
+    """A pilot as the sender of a request; its session is bound to the certificate that it got with it [security S3]."""
+    if (is_tls and peer != pilot.name) or (pilot.bound and not is_tls):
+        raise unauthorised()  # over TLS only with its own certificate; a session given over TLS is valid there only
+    return Caller(
+        SESSION, pilot.owner, pilot.group, token=pilot.token, site=pilot.site, pilot=pilot.name, secret=secret,
+        address=address, tls=is_tls, peer=peer,
+    )  # fmt: skip
+
+
 def _no_route(methods: Mapping[str, Route]) -> Response:
     """The answer where the path, or the method on this path, does not exist."""
     if not methods:
@@ -329,9 +330,10 @@ class _Work:
 
     def begin(self, caller: Caller, now: float, pace: str) -> None:
         """Count it for its person or pilot, and for all pilots of its owner; refused if that is too many."""
-        pools = [(POOL, _pool(caller), "")] if _pool(caller) else []
+        pool = _pool(caller)
         own = ENROL if caller.is_unproven else caller.kind  # an unproven session has the limits of an enrolment
-        for kind, key, rate in (*pools, (own, _key(caller), pace)):
+        mine = (own, _key(caller), pace)
+        for kind, key, rate in ((POOL, pool, ""), mine) if pool else (mine,):
             wait = self._rate_limit.admit(kind, key, now, rate)
             if wait > 0.0:
                 raise TooBusy("too many requests", after=wait, hint=f"come back in {wait:.1f} s")
@@ -364,9 +366,15 @@ def _pool(caller: Caller) -> str:
     return caller.holder if caller.pilot else ""
 
 
-def _is_address(name: str) -> bool:
+@lru_cache(maxsize=256)  # pilots send the same few names all the time
+def _host_of(host: str) -> tuple[str, bool]:
+    """The name in a Host header, and whether it is an address; an empty name is nobody's."""
+    try:
+        name = (urlsplit(f"//{host}").hostname or "").lower() if "@" not in host else ""
+    except ValueError:
+        return "", False
     try:
         ipaddress.ip_address(name)
     except ValueError:
-        return False
-    return True
+        return name, False
+    return name, True

@@ -22,24 +22,29 @@ class BodyBroken(Exception):
 class Headers:
     """The headers of a request; names are compared without regard to case."""
 
-    __slots__ = ("_pairs",)
+    __slots__ = ("_first", "_pairs")
 
     def __init__(self, pairs: list[tuple[str, str]]) -> None:
         self._pairs = pairs  # names in lower case
+        self._first = dict(reversed(pairs))
 
     def get(self, name: str, default: str = "") -> str:
         """The first value."""
-        name = name.lower()
-        return next((value for key, value in self._pairs if key == name), default)
+        return self._first.get(name.lower(), default)
 
     def all(self, name: str) -> list[str]:
         """Every value."""
         name = name.lower()
         return [value for key, value in self._pairs if key == name]
 
+    def repeated(self) -> list[str]:
+        """Names that occur more than once, in lower case."""
+        if len(self._first) == len(self._pairs):
+            return []
+        return [name for name in self._first if len(self.all(name)) > 1]
+
     def __contains__(self, name: str) -> bool:
-        name = name.lower()
-        return any(key == name for key, _ in self._pairs)
+        return name.lower() in self._first
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return iter(self._pairs)
@@ -101,15 +106,24 @@ class Body:
             finally:
                 self._waiter = None
 
+    def take_whole(self) -> bytes | None:
+        """All of a body that has arrived and of which nothing was read; None: it has to be waited for, or is broken."""
+        if not self.is_over or self._error is not None or self._size != self.received:
+            return None
+        return self._take()
+
+    def _take(self) -> bytes:
+        data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        self._parts.clear()
+        self._size = 0
+        self._flow(True)
+        return data
+
     async def readany(self) -> bytes:
         """The next bytes; none at the end. BodyBroken if the rest will not come."""
         await self.wait()
         if self._parts:
-            data = b"".join(self._parts) if len(self._parts) > 1 else self._parts[0]
-            self._parts.clear()
-            self._size = 0
-            self._flow(True)
-            return data
+            return self._take()
         if self._error is not None:
             raise self._error
         return b""

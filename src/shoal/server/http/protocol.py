@@ -28,6 +28,7 @@ MAX_HEAD = 32 * 1024  # bytes of all headers of a request
 MAX_QUEUED = 16  # requests of a connection that wait for the one before; then the socket is not read
 FILE_PIECE = 256 * 1024
 SWEEP = 5.0  # seconds between looks for connections that are idle too long
+_ONCE = {name.lower(): name for name in ("Host", "Content-Length", "Transfer-Encoding")}  # headers that have one value
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 # No version of anything: an outsider learns nothing [security S0].
@@ -206,9 +207,9 @@ class HttpProtocol(asyncio.Protocol):
         version = parser.get_http_version()
         if version not in ("1.1", "1.0"):
             self._stop_parser("its version is not 1.1")
-        for name in ("Host", "Content-Length", "Transfer-Encoding"):
-            if len(headers.all(name)) > 1:
-                self._stop_parser(f"more than one {name}")
+        for name in headers.repeated():
+            if name in _ONCE:
+                self._stop_parser(f"more than one {_ONCE[name]}")
         if "Content-Length" in headers and "Transfer-Encoding" in headers:
             self._stop_parser("two ways to tell the length of its body")
         if len(headers.get("Content-Type")) > MAX_NAME:

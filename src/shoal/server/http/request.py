@@ -100,6 +100,8 @@ class Call:
         return cast("str | None", self._query[name])
 
     def _read_query(self) -> dict[str, int | str | None]:
+        if not self.route.query and "?" not in self.request.raw_path:
+            return {}
         known = {query.name: query for query in self.route.query}
         found: dict[str, int | str | None] = {name: query.default for name, query in known.items()}
         for name, text in self.request.query:
@@ -154,16 +156,22 @@ async def read_body(
     request: Request, most: int, within: float, take: Callable[[bytes], None] = lambda part: None
 ) -> bytes:
     """The body, at most `most` bytes, received within so many seconds [input E9]; `take` may refuse any part."""
-    too_large = TooLarge("the body is too large", hint=f"at most {most} bytes")
     if request.content_length is not None and request.content_length > most:
-        raise too_large
+        raise _too_large(most)
+    whole = request.content.take_whole()
+    if whole is not None:  # as of nearly all exchanges: nothing has to be waited for
+        if len(whole) > most:
+            raise _too_large(most)
+        if whole:
+            take(whole)
+        return whole
     parts, size = [], 0
     try:
         async with asyncio.timeout(within):
             async for part in request.content.iter_any():
                 size += len(part)
                 if size > most:
-                    raise too_large
+                    raise _too_large(most)
                 take(part)
                 parts.append(part)
     except TimeoutError:
@@ -172,6 +180,10 @@ async def read_body(
     except (ConnectionError, BodyBroken):  # the client has left: no defect of the server
         raise BadInput("the body is not what its headers say", code="bad_body") from None
     return b"".join(parts)
+
+
+def _too_large(most: int) -> TooLarge:
+    return TooLarge("the body is too large", hint=f"at most {most} bytes")
 
 
 def _number(query: Query, text: str) -> int:
