@@ -139,6 +139,8 @@ class Engine:
         if state.ended:
             runs.settle_dependents(state)
         rounds.serve_parked(state)
+        if state.unwritten:
+            runs.hold_back(state)
         if isinstance(command, Tick):
             self._forget(now)
         state.update_activity()

@@ -234,7 +234,7 @@ class Array:
     awaits: dict[int | TaskId, bool] = field(default_factory=dict)  # runs, tasks elsewhere -> must they succeed?
     children: list[Array] = field(default_factory=list)
     queued: bool = False  # it is in its class's heap
-    accepted: bool = True  # False until it is durable
+    accepted: bool = True  # it may be leased: it is durable, or is leased by the very command that brought it
     chunks: list[Chunk] = field(default_factory=list)  # by `low`, apart from each other
     trait: str = ""  # identifies the command, to compare failures with
     apart: dict[int, bool] = field(default_factory=dict)  # elements of `todo` in classes of their own -> queued there
@@ -356,7 +356,6 @@ class Run:
     env_file: str = ""
     open: bool = False  # more tasks may be added
     last_poll: float = 0.0  # of its submitter, while it is open
-    accepted: bool = True  # False until its submission is durable
     nonce: str = ""  # 16 hex characters that no run of another history has, whatever its number [ADR 0015]
     base: int = 0  # attempt numbers up to this one may have been used by a server that crashed
     parent: TaskId | None = None  # the task that submitted it
