@@ -30,6 +30,7 @@ HOPELESS_AFTER = 5.0  # nothing can run for so long: stop waiting
 LOOK_EVERY = 1.0  # seconds between requests for pilots and reasons
 TAIL_LINES = 10
 SHOWN_NOT_WHOLE = 5  # tasks whose output is not whole
+FEW_TASKS = 16  # a run of so few is followed event by event: its end is not to wait for others
 FOLLOW_MOST = 20_000  # of a run with more finished tasks than that, only what happens from now on is followed
 
 Json = dict[str, Any]
@@ -78,7 +79,7 @@ class Watch:
                 return  # the event of the run's end was deleted by retention
             if self.hopeless:
                 return
-            if 0 < len(events) < MAX_PAGE:
+            if 0 < len(events) < MAX_PAGE and self._row.get("total", 0) > FEW_TASKS:
                 # Let events gather: at a thousand tasks a second, one request each would be too many.
                 self.sleep(0.02 if self.clock() - self._began < 1.0 else 0.2)
 
