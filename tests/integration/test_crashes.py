@@ -217,22 +217,26 @@ def test_submissions_answered_exist_once_whenever_the_server_is_killed(cluster: 
     assert set(starts(lines)) == {f"r{run}.{element}" for run, element in finals}
 
 
-def crash_in_a_submission(cluster: PatientCluster) -> None:
-    """Kill the server while the first submission waits for its commit; restart it."""
+def crash_in_a_submission(cluster: PatientCluster, rerun: str = "exclusive") -> None:
+    """Kill the server while a submission waits for its commit, and if it may begin before that, when it has begun;
+    restart it."""
     failed: list[Exception] = []
 
     def submit() -> None:
         try:
-            cluster.submit(cluster.telling(0.0))
+            cluster.submit({**cluster.telling(0.0), "rerun": rerun})
         except (Unreachable, Refused) as error:
             failed.append(error)
 
     with commits_held(cluster):
         thread = threading.Thread(target=submit, daemon=True)
         thread.start()
-        cluster.until(lambda: (cluster.state / environment_name(1)).exists(), "the submission is there")
+        number = 2 if rerun == "safe" else 1
+        cluster.until(lambda: (cluster.state / environment_name(number)).exists(), "the submission is there")
+        if rerun == "safe":
+            cluster.until(lambda: any(life.task == "r2.1" for life in cluster.lives()), "its task has begun")
         end = time.monotonic() + 0.7
-        while time.monotonic() < end:  # that nothing happens takes its time
+        while rerun != "safe" and time.monotonic() < end:  # that nothing happens takes its time
             assert not cluster.lives()
             time.sleep(0.02)
         cluster.kill_server()
@@ -241,16 +245,33 @@ def crash_in_a_submission(cluster: PatientCluster) -> None:
     cluster.start_server()
 
 
-def test_nothing_of_a_submission_is_started_before_it_is_durable(patient: PatientCluster) -> None:
-    """A crash gives an uncommitted run's number to other work, so nobody may have seen it."""
+@pytest.mark.parametrize("rerun", ["exclusive", "never"])
+def test_nothing_that_must_not_run_twice_is_started_before_its_submission_is_durable(
+    patient: PatientCluster, rerun: str
+) -> None:
     cluster = patient
     cluster.timing |= CALM
     cluster.start_server()
     cluster.start_pilot(1)
-    crash_in_a_submission(cluster)
+    crash_in_a_submission(cluster, rerun)
     run = cluster.submit(cluster.telling(0.0))
     assert run == 1 and cluster.wait_run(run) == {"succeeded": 1}
     assert len(cluster.lives()) == 1
+
+
+def test_what_began_of_a_submission_that_never_became_durable_counts_for_nobody(patient: PatientCluster) -> None:
+    """A crash gives an uncommitted run's number to other work [ADR 0034]."""
+    cluster = patient
+    cluster.timing |= CALM
+    cluster.start_server()
+    cluster.start_pilot(1)
+    assert cluster.wait_run(cluster.submit(cluster.telling(0.0))) == {"succeeded": 1}
+    time.sleep(0.5)  # until the pilot waits for work again
+    crash_in_a_submission(cluster, "safe")
+    run = cluster.submit(cluster.telling(0.0))
+    assert run == 2 and cluster.wait_run(run) == {"succeeded": 1}
+    assert [(event["run"], event["task"]) for event in cluster.events("task_finished")] == [(1, 1), (2, 1)]
+    assert len(cluster.lives()) == 3, "it ran again, for the run that was accepted"
 
 
 def test_environment_of_a_submission_that_never_became_durable_is_nobodys(patient: PatientCluster) -> None:

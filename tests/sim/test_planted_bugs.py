@@ -112,6 +112,24 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         "pass",
         "index: .*free",
     ),
+    "a task that must not run twice begins before its submission is durable": (
+        runs.starts_early,
+        "return spec.rerun is Rerun.SAFE and not (spec.after or spec.after_any)",
+        "return True",
+        "started before its submission is durable",
+    ),
+    "what began of an undone submission is taken for the run that got its number": (
+        reports.array_of,
+        "if run is not None and attempt.nonce == run.nonce else None",
+        "if run is not None else None",
+        "success of nobody|index",
+    ),
+    "a submission is answered before it is durable": (
+        SimServer.request,
+        "durable=True",
+        "durable=False",
+        "accepted run lost",
+    ),
     "a silent pilot is never given up": (
         losses.watch,
         "if silent > t.lease:",
@@ -233,6 +251,16 @@ ALSO: dict[str, list[tuple[Callable[..., Any], str, str]]] = {
             "mine = chunk is not None",
         )
     ],
+    "a task that must not run twice begins before its submission is durable": [
+        (
+            choose_tasks.LeaseRound.lease_from,
+            "self.durable = self.durable or spec.rerun is not Rerun.SAFE or bool(spec.after or spec.after_any)",
+            "pass",
+        )
+    ],
+    "what began of an undone submission is taken for the run that got its number": [
+        (choose_tasks.LeaseRound._prove, 'if not state.is_unwritten(array) else ""', ""),
+    ],
     "children are released by the first success of their parents": [
         (runs._is_met, "return parent.complete or", "return True or"),
     ],
@@ -289,6 +317,9 @@ PLANS: dict[str, Plan] = {
     ),
     "an exclusive task is handed out again before its hold ends": Plan(0.0, 0.0, 0.0, 0, 12, 0, 0, 0, 0, 0, 0.0),
     "nonce not compared: a run of another history is taken for this one": ROLLED_BACK,
+    "a task that must not run twice begins before its submission is durable": CALM_PLAN,
+    "what began of an undone submission is taken for the run that got its number": CALM_PLAN,
+    "a submission is answered before it is durable": CALM_PLAN,
     "a lease that was seen is dropped silently": ROLLED_BACK,
     "a late report is adopted from anyone": replace(CALM_PLAN, liars=2),
     "what settled a task is told to whoever asks": replace(CALM_PLAN, liars=2),

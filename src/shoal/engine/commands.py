@@ -33,7 +33,7 @@ class Submit:
 @dataclass(frozen=True)
 class Accept:
     """A submission, or what was added from element `first` on, is durable: its tasks may be handed out. Before that
-    nobody may see them, for a crash would give their numbers to other work."""
+    only its own command leases, in its transaction: a crash would give their numbers to other work [ADR 0034]."""
 
     run: int
     first: int = 1

@@ -141,6 +141,8 @@ class Engine:
         if not isinstance(command, Talk):
             state.news += 1  # what an exchange may bring for other pilots is counted where it happens
         rounds.serve_parked(state)
+        if state.unwritten:
+            runs.hold_back(state)
         if isinstance(command, Tick):
             self._forget(now)
         state.update_activity()

@@ -249,7 +249,7 @@ class Array:
     awaits: dict[int | TaskId, bool] = NO_TARGETS  # runs, tasks elsewhere -> must they succeed?; as `unmet`
     children: list[Array] = NO_CHILDREN  # filled by `add_child` only
     queued: bool = False  # it is in its class's heap
-    accepted: bool = True  # False until it is durable
+    accepted: bool = True  # it may be leased: it is durable, or is leased by the very command that brought it
     chunks: list[Chunk] = NO_CHUNKS  # by `low`, apart from each other; filled by `enter_chunk` only
     apart: dict[int, bool] = NO_APART  # elements of `todo` in classes of their own -> queued there; set by `set_apart`
     sequence: ElementOrder | None = None  # order of its elements, if the submitter gave one [DIANE U10]
@@ -420,7 +420,6 @@ class Run:
     env_file: str = ""
     open: bool = False  # more tasks may be added
     last_poll: float = 0.0  # of its submitter, while it is open
-    accepted: bool = True  # False until its submission is durable
     nonce: str = ""  # 16 hex characters that no run of another history has, whatever its number [ADR 0015]
     base: int = 0  # attempt numbers up to this one may have been used by a server that crashed
     parent: TaskId | None = None  # the task that submitted it

@@ -133,10 +133,16 @@ class State:
     overtaken: dict[str, float] = field(default_factory=dict)  # pilot -> when to look whether what it holds began
     dependents: Dependents = field(default_factory=dict)
     ended: list[Ended] = field(default_factory=list)  # of runs with dependents, in the command that is handled
+    unwritten: list[Array] = field(default_factory=list)  # that the command which is handled brought
     accounting: Accounting = field(init=False)
 
     def __post_init__(self) -> None:
         self.accounting = Accounting(Policy(), self.groups)
+
+    def is_unwritten(self, array: Array) -> bool:
+        """True if the command that is handled brought this array."""
+        first = self.unwritten[0] if self.unwritten else None
+        return first is not None and array.run is first.run and array.first >= first.first
 
     # --- what becomes durable
     def change(self, row: Change) -> None:

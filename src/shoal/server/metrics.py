@@ -32,6 +32,7 @@ NAMES: dict[str, str] = {
     "shoal_slots_free": "Cores of living pilots that no task uses.",
     "shoal_commits_total": "Commits to the database since the server started.",
     "shoal_commit_wait_seconds_total": "Seconds that answers waited for the commit of what they say, added up.",
+    "shoal_report_commit_wait_seconds_total": "Those of answers to pilots among them.",
     "shoal_events_total": "Events written to the journal since the server started.",
     "shoal_connections": "Connections now, by state: open are all, unknown those that showed no good token yet.",
     "shoal_connections_cut_total": "Connections that the server ended, by reason: refused over a limit, or slow.",
@@ -59,6 +60,7 @@ class Gauges:
     slots_free: int = 0
     commits: int = 0  # since the start
     commit_wait: float = 0.0  # seconds that answers waited for commits, since the start
+    report_wait: float = 0.0  # those of answers to pilots among them
     events: int = 0  # since the start
     connections: Mapping[str, int] = field(default_factory=dict)  # open, unknown -> how many
     cut: Mapping[str, int] = field(default_factory=dict)  # refused, slow -> how many since the start
@@ -118,6 +120,7 @@ class Metrics:
                 "shoal_commands_contained": facts.contained,
                 "shoal_commits": facts.commits,
                 "shoal_commit_wait_seconds": facts.commit_wait,
+                "shoal_report_commit_wait_seconds": facts.report_wait,
                 "shoal_events": facts.events,
             }.items():
                 yield CounterMetricFamily(name, "", value=value)

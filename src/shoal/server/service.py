@@ -107,6 +107,7 @@ class Service:
         self.results = RecentResults()
         self.uploaded_logs = UploadedLogs(state_dir / LOGS, reserve.has_space, self.clock)
         self.commit_wait = 0.0  # seconds that answers waited for their commit
+        self.report_wait = 0.0  # those of answers to exchanges among them
         self.on_notices: Callable[[list[Notice]], None] = lambda notices: None
         self._pauses = PauseDetector(self.clock())
         self.contained = 0  # commands that met a defect since the start
@@ -284,7 +285,9 @@ class Service:
 
         def after() -> None:
             if durable or then is not None:
-                self.commit_wait += self.loop.time() - since
+                waited = self.loop.time() - since
+                self.commit_wait += waited
+                self.report_wait += waited if durable else 0.0
             if finals:
                 self.results.add(finals)
             for answer in durable:

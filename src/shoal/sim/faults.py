@@ -23,6 +23,7 @@ KINDS = (
     "pilot_drain",
     "server_crash_after_commit",
     "server_crash_in_gap",
+    "submission_undone",
     "client_retry",
     "cancel",
     "retry",

@@ -49,7 +49,7 @@ class Ledger:
         self.nonces: dict[int, str] = {}  # committed, by run
         self.numbers: dict[tuple[int, str, int, int], str] = {}  # run, nonce, element, number -> attempt that began
         self.cancelled: set[TaskId] = set()
-        self.started: Counter[TaskId] = Counter()
+        self.started: Counter[tuple[TaskId, str]] = Counter()  # by task and nonce of its run
         self.living: dict[TaskId, set[tuple[str, str]]] = {}
         self.failures: Counter[TaskId] = Counter()
         self.published: Counter[TaskId] = Counter()
@@ -159,7 +159,7 @@ class Ledger:
             raise BrokenPromise(f"terminal state overwritten: {task} was {before}")
         self.expected.discard(task)
         self.cancelled.discard(task)
-        self.started.pop(task, None)
+        self.started.pop((task, self.nonces[task.run]), None)
         self.published.pop(task, None)
         self.failures.pop(task, None)
         self.kept.pop(task, None)
@@ -222,14 +222,16 @@ class Ledger:
         living.add((host, lease.attempt))
         if attempt.incarnation in self.forgotten:
             return  # the pilot does not know yet that the database was rolled back
-        self.started[task] += 1
+        self.started[task, attempt.nonce] += 1
+        if lease.rerun != "safe" and self.nonces.get(task.run) != attempt.nonce:
+            raise BrokenPromise(f"started before its submission is durable: {attempt}, rerun={lease.rerun}")
         number = (attempt.run, attempt.nonce, attempt.element, attempt.number)
         if self.numbers.setdefault(number, lease.attempt) != lease.attempt:
             raise BrokenPromise(f"one number started twice: {self.numbers[number]} and {attempt}")
         known = {host for host, name in living if parse_attempt(name).incarnation not in self.forgotten}
         if lease.rerun == "exclusive" and len(known - self.frozen) > 1:
             raise BrokenPromise(f"exclusive overlap: {task} runs as {sorted(living)}")
-        if lease.rerun == "never" and self.started[task] > 1:
+        if lease.rerun == "never" and self.started[task, attempt.nonce] > 1:
             raise BrokenPromise(f"never started twice: {task}")
         for parent in self.parents.get(task.run, {}).get(task.element, ()):
             if self.final.get(TaskId(task.run, parent), ("", ""))[0] != "succeeded":

@@ -17,7 +17,7 @@ from typing import Any
 
 from shoal.db.reader import Reader
 from shoal.db.sqlite import Database
-from shoal.engine.changes import Answer, Change, ChunkRow, Outcome, TaskRow
+from shoal.engine.changes import Answer, Change, ChunkRow, Outcome, RunRow, TaskRow
 from shoal.engine.commands import Command, Resume, Talk, Tick
 from shoal.engine.engine import Engine
 from shoal.engine.restore import restore
@@ -119,6 +119,13 @@ class SimServer:
         """Leases among them that pilots already have."""
         singles = sum(1 for change in self._pending if isinstance(change, TaskRow) and change.state == "leased")
         return singles + sum(1 for change in self._pending if isinstance(change, ChunkRow))
+
+    @property
+    def undoes_begun(self) -> bool:
+        """True if a crash would undo a submission of which pilots already have leases [ADR 0034]."""
+        runs = {change.run for change in self._pending if isinstance(change, RunRow)}
+        begun = {change.run for change in self._pending if isinstance(change, (TaskRow, ChunkRow))}
+        return any(self._reader.run_row(run) is None for run in runs & begun)
 
     def request(self, command: Command, answer: Callable[[Any], None], refuse: Callable[[ShoalError], None]) -> None:
         """Handle a request of a client or of a pilot that registers; it is answered after the commit."""

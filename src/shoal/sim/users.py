@@ -77,6 +77,12 @@ class SimUsers:
 
         self.world.transmit("request", key, lambda: self.world.receive(request, again), again)
 
+    def submit_one_more(self) -> None:
+        """A user submits another run, now."""
+        (_, tables), *_ = draw_submissions(self.world.rng)
+        self.unanswered += 1
+        self.submit(tables, f"now/{self.world.clock.now}")
+
     def roll_back(self, answered: dict[str, str]) -> None:
         """The database was rolled back: other runs are submitted instead of those that it lost."""
         lost = [key for key in self.answered if key not in answered]

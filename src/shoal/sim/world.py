@@ -375,12 +375,17 @@ class World:
             self.server.crash_at_commit = True
             self.clock.after(30.0, self._see_crash)
         else:
+            if self.rng.random() < 0.5:
+                self.users.submit_one_more()  # so that there is one to be undone
             self._crash_in_gap(5_000)
 
     def _crash_in_gap(self, tries: int) -> None:
-        # The worst gap has leases in it that pilots already hold: wait a while for one before any gap will do.
-        waits = self.server.uncommitted_leases or (tries < 2_500 and self.server.uncommitted)
-        if self.server.engine is not None and waits:
+        # The worst gap has leases in it that pilots already hold, at best with their submission: wait a while for one
+        # before any gap will do.
+        waits = self.server.uncommitted_leases and (tries < 4_000 or self.server.undoes_begun)
+        if self.server.engine is not None and (waits or (tries < 2_500 and self.server.uncommitted)):
+            if self.server.undoes_begun:
+                self.tally.note("submission_undone")
             self._crash_now("server_crash_in_gap")
         elif tries and not self.healed:
             self.clock.after(0.002, lambda: self._crash_in_gap(tries - 1))

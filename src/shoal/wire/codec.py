@@ -14,7 +14,11 @@ from shoal.model.errors import BadInput, echo
 from shoal.model.limits import MAX_DEPTH, MAX_DIGITS
 
 T = TypeVar("T")
+_SCALARS = (str, int, float, bool)
+_PLAIN = frozenset((*_SCALARS, type(None)))
 _HINTS: dict[type, dict[str, Any]] = {}
+_EXACT: dict[type, dict[str, type]] = {}  # fields that need no look inside if their value is of exactly this type
+_EMPTY: tuple[Any, ...] = ([], {})
 
 
 def encode(message: Any) -> bytes:
@@ -29,7 +33,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(item) for item in value] if value and dataclasses.is_dataclass(value[0]) else value
     fields = getattr(value, "__dataclass_fields__", None)
-    return value if fields is None else {name: _plain(getattr(value, name)) for name in fields}
+    if fields is None:
+        return value
+    found = {name: getattr(value, name) for name in fields}
+    for name, item in found.items():  # a lease has forty fields, and most of them are texts and numbers
+        if type(item) not in _PLAIN:
+            found[name] = _plain(item)
+    return found
 
 
 def decode(kind: type[T], data: bytes) -> T:
@@ -47,9 +57,7 @@ def parse(data: bytes) -> Any:
         raise BadInput(f"not UTF-8 at byte {error.start}", code="bad_utf8") from None
     _check_depth(text)
     try:
-        found = json.loads(
-            text, object_pairs_hook=_no_twins, parse_int=_integer, parse_float=_float, parse_constant=_constant
-        )
+        found = _decoder.decode(text)
         if _has_surrogate(text):
             json.dumps(found, ensure_ascii=False).encode("utf-8")
         return found
@@ -117,6 +125,11 @@ def _constant(name: str) -> float:
     raise BadInput(f"{name} is not a number here", code="not_finite")
 
 
+_decoder = json.JSONDecoder(
+    object_pairs_hook=_no_twins, parse_int=_integer, parse_float=_float, parse_constant=_constant
+)
+
+
 def from_plain(kind: type[T], data: Any, where: str = "") -> T:
     """Plain JSON data as the dataclass `kind`; unknown and missing fields are errors."""
     if not isinstance(data, dict):
@@ -124,10 +137,14 @@ def from_plain(kind: type[T], data: Any, where: str = "") -> T:
     hints = _HINTS.get(kind)
     if hints is None:
         hints = _HINTS[kind] = get_type_hints(kind)
+        _EXACT[kind] = {name: found for name, hint in hints.items() if (found := _exact_type(hint)) is not None}
     unknown = [key for key in data if key not in hints]
     if unknown:
         raise BadInput(f"unknown field {echo(unknown[0])!r}", code="unknown_field", field=where)
-    values = {key: _value(hints[key], value, f"{where}.{key}" if where else key) for key, value in data.items()}
+    exact, values = _EXACT[kind], {}
+    for key, value in data.items():
+        is_checked = type(value) is exact.get(key) and (type(value) in _PLAIN or value in _EMPTY)
+        values[key] = value if is_checked else _value(hints[key], value, f"{where}.{key}" if where else key)
     try:
         return kind(**values)
     except TypeError:
@@ -137,6 +154,14 @@ def from_plain(kind: type[T], data: Any, where: str = "") -> T:
             if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING and f.name not in values
         ]
         raise BadInput(f"{', '.join(missing)} is missing", code="required", field=where) from None
+
+
+def _exact_type(hint: Any) -> Any:
+    """The type of a scalar, or of a container that is right when it is empty; None: there is no such type."""
+    if hint in _SCALARS:
+        return hint
+    origin = get_origin(hint)
+    return origin if origin in (list, dict) else None
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:

@@ -144,8 +144,10 @@ class Stand:
     def submit(self, *tasks: dict[str, Any], owner: str = OWNER, **more: Any) -> int:
         """Submit these, have them accepted, and return the run's number."""
         run = int(self.send_run(*tasks, owner=owner, **more)["run"][1:])
+        early = self.last.answers
         self.commit()
         self.do(Accept(run))
+        self.last.answers[:0] = early  # what began before the commit
         return run
 
     def send_run(self, *tasks: dict[str, Any], owner: str = OWNER, **more: Any) -> dict[str, Any]:

@@ -515,7 +515,7 @@ class LeaseRound:
             chunk = grant_chunk(state, array, low, high, pilot, self._seq, precedence, is_ahead, is_lane)
             state.accounting.tree.start(cls.key.owner, state.now, 0)
             self._chunks.append(chunk)
-            proof = make_proof(state.lease_key, pilot.name, str(chunk.attempt(low)), high - low)
+            proof = self._prove(array, str(chunk.attempt(low)), high - low)
             self.leases.append(lease_of_chunk(chunk, low, high, state.state_dir, proof))
         else:
             high, low = 1, 0
@@ -524,7 +524,7 @@ class LeaseRound:
             attempt.assigned = assigned
             self._singles.append(attempt)
             is_first = attempt.id.number == array.run.base + 1
-            proof = make_proof(state.lease_key, pilot.name, str(attempt.id), 1) if is_first else ""
+            proof = self._prove(array, str(attempt.id), 1) if is_first else ""
             self.leases.append(lease_of(array, attempt, state.state_dir, proof))
             # Only the first attempt at a task may be sent before its commit: a crash in that gap costs one number, which
             # the next server leaves out (`Run.base`), so that no number is given twice.
@@ -546,6 +546,12 @@ class LeaseRound:
         state.queue.relist(cls)
         # A child's start makes its parents' results visible: they must be durable first.
         self.durable = self.durable or spec.rerun is not Rerun.SAFE or bool(spec.after or spec.after_any)
+
+    def _prove(self, array: Array, first: str, count: int) -> str:
+        """The proof that goes with a lease. None if it is written with its submission: a crash that undoes it undoes both,
+        and then the same element of an open run may be other work [ADR 0034]."""
+        state = self.state
+        return make_proof(state.lease_key, self.pilot.name, first, count) if not state.is_unwritten(array) else ""
 
     def log_leases(self) -> None:
         """Write one event for each owner."""

@@ -82,7 +82,7 @@ class Leasable(NamedTuple):
 
 def is_open(array: Array) -> bool:
     """True if nothing but capacity keeps its ready elements from being leased."""
-    return array.accepted and array.run.accepted and not array.waiting and not array.throttled
+    return array.accepted and not array.waiting and not array.throttled
 
 
 class KeyNames(NamedTuple):

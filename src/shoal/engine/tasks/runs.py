@@ -27,11 +27,12 @@ from shoal.model.task.spec import Spec, Submission
 from shoal.model.task.task_field import fields_with
 from shoal.wire.messages import Order
 
+MAX_EARLY = 100  # arrays of a submission from which on it is offered once: nobody waits for a single one of so many
 ABANDONED = 60.0  # seconds without a poll of its submitter after which an open run with nothing to do is over
 
 
 def submit(state: State, command: Submit) -> dict[str, Any]:
-    """Create a run with its arrays; `accept` offers them once they are durable."""
+    """Create a run with its arrays, and offer what may begin before it is durable; `accept` offers the rest."""
     submission, key = command.submission, (command.owner, command.submission.key)
     if submission.key and key in state.keys:
         return again(state.keys[key].number, state.keys[key].total, state.keys[key].digest, command.digest)
@@ -41,7 +42,7 @@ def submit(state: State, command: Submit) -> dict[str, Any]:
         state.next_run, command.owner, submission.name, state.now, submission.cwd,
         submission.seed if submission.seed is not None else state.rng.getrandbits(48), submission.max_fail,
         submission.key, command.digest, json.dumps(submission.labels), command.signature, env_file=command.env_file,
-        accepted=False, open=submission.open, last_poll=state.now, nonce=f"{state.rng.getrandbits(64):016x}",
+        open=submission.open, last_poll=state.now, nonce=f"{state.rng.getrandbits(64):016x}",
         bound=RunBound(submission.max_running) if submission.max_running is not None else None,
     )  # fmt: skip
     state.next_run += 1
@@ -65,6 +66,7 @@ def submit(state: State, command: Submit) -> dict[str, Any]:
             _fail_dependent(state, array, failed)
     close_if_done(state, run)
     state.write_run(run)
+    _offer_early(state, run.arrays)
     return {"run": run_text(run.number), "tasks": run.total, "reused": len(command.reused), "again": False}
 
 
@@ -78,12 +80,36 @@ def _lay_out(state: State, run: Run, submission: Submission) -> None:
         state.write_array(array, json.dumps(table))  # as written: the order of parameters is theirs
 
 
+def starts_early(spec: Spec) -> bool:
+    """True if its tasks may begin while their submission is on its way to the disk [ADR 0034]: they may run again if a
+    crash undoes it, and show nobody's results to the world."""
+    return spec.rerun is Rerun.SAFE and not (spec.after or spec.after_any)
+
+
+def _offer_early(state: State, arrays: list[Array]) -> None:
+    """Offer what may begin at once, to pilots that wait for work now: their leases are written in the transaction of the
+    submission, so that a crash forgets both or neither."""
+    may_start = bool(state.parked) and len(arrays) <= MAX_EARLY
+    for array in arrays:
+        array.accepted = may_start and starts_early(array.spec)
+        state.queue.offer(array)
+    state.unwritten = arrays
+
+
+def hold_back(state: State) -> None:
+    """Nothing more of a submission is leased before it is durable."""
+    arrays, state.unwritten = state.unwritten, []
+    for array in arrays:
+        array.accepted = False
+    for cls in {state.queue.listed_class_of(array) for array in arrays if array.queued}:
+        state.queue.relist(cls)
+
+
 def accept(state: State, command: Accept) -> None:
     """The submission, or an addition, is durable: offer what is ready."""
     run = state.runs.get(command.run)
     if run is None:
         return
-    run.accepted = True
     accepted = run.arrays[bisect_left(run.firsts, command.first) :]
     for array in accepted:
         array.accepted = True
@@ -108,13 +134,12 @@ def add(state: State, command: Add) -> dict[str, Any]:
         raise Conflict(f"element {first} cannot be next", code="wrong_place", field="first", hint=hint)
     check_queue(state, run.owner, submission.count)
     _lay_out(state, run, submission)
-    for array in run.arrays[bisect_left(run.firsts, first) :]:
-        array.accepted = False
     if run.finished is not None:
         run.finished = None
         state.emit("run_reopened", run=run.number, tasks=submission.count)
     state.emit("tasks_added", run=run.number, first=first, tasks=submission.count)
     state.write_run(run)
+    _offer_early(state, run.arrays[bisect_left(run.firsts, first) :])
     return answer
 
 

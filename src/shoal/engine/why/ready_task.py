@@ -28,7 +28,7 @@ START = "start one with `shoal pilot start`"
 def why_ready(state: State, array: Array, element: int = 0) -> Reason:
     """Why nothing of an array, or one of its elements in a class of its own, has started."""
     run, spec = array.run, array.spec
-    if not run.accepted:
+    if not array.accepted:
         return Reason("not_durable", "its submission is on its way to the disk", "nothing to do, it goes on by itself")
     shut = closed(state)
     if shut:

@@ -110,6 +110,7 @@ def collect(context: Context) -> Gauges:
         slots_free=sum(max(0, pilot.free.cores) for pilot in pilots),
         commits=writer.commits,
         commit_wait=context.service.commit_wait,
+        report_wait=context.service.report_wait,
         events=state.next_seq - 1,
         connections={"open": counts.open, "unknown": counts.unknown},
         cut={"refused": counts.refused, "slow": counts.slow},

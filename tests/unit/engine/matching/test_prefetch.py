@@ -12,6 +12,7 @@ from shoal.engine.matching import choose_tasks
 from shoal.engine.matching.prefetch import CLEAR_LATE, LATE, NOT_SHORT, OVERDUE, Holdings, holdings
 from shoal.engine.records import Pilot
 from shoal.engine.state import State
+from shoal.engine.tasks import runs as submissions
 from shoal.model.ids import TaskId, parse_attempt
 from shoal.wire.messages import Capacity, Order
 from tests.unit.engine.stand import FakePilot, Stand, back, good
@@ -353,10 +354,11 @@ def test_what_a_pilot_holds_is_looked_through_once_for_each_reply(monkeypatch: p
         looked.append(pilot)
         return holdings(state, pilot)
 
+    monkeypatch.setattr(submissions, "MAX_EARLY", 0)  # they are leased below
     stand.send_run(*[{"priority": 11, "command": [f"other-{at}"]} for at in range(6)])
     state, known = stand.engine.state, stand.engine.state.pilots[pilot.name]
     for array in state.runs[2].arrays:
-        array.run.accepted = array.accepted = True
+        array.accepted = True
         state.queue.offer(array)
     monkeypatch.setattr(choose_tasks, "holdings", look)
     filling = choose_tasks.LeaseRound(state, known, pilot.seq)

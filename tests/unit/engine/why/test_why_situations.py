@@ -476,7 +476,7 @@ def a_pilot_has_room(stand: Stand) -> Case:
 def its_submission_is_on_its_way_to_the_disk(stand: Stand) -> Case:
     pilot = stand.pilot()
     pilot.pull()
-    run = int(stand.send_run({})["run"][1:])
+    run = int(stand.send_run({"rerun": "exclusive"})["run"][1:])
 
     def apply(_: Reason) -> None:
         stand.commit()

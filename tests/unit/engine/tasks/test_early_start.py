@@ -1,0 +1,116 @@
+"""Tasks that begin while their submission is on its way to the disk [ADR 0034]."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shoal.engine.commands import Accept, Add
+from shoal.engine.tasks.runs import MAX_EARLY
+from shoal.model.ids import parse_attempt
+from shoal.wire.submission import parse_submission
+from tests.unit.engine.stand import Stand, good
+
+
+def waiting_pilot(stand: Stand) -> Any:
+    pilot = stand.pilot(4)
+    pilot.wait()
+    stand.commit()
+    return pilot
+
+
+def call(text: str) -> dict[str, Any]:
+    """A call whose argument is such a text."""
+    return {"function": "Zg==", "calls": [text]}
+
+
+def test_a_safe_task_is_leased_by_the_command_that_submits_it() -> None:
+    stand = Stand()
+    pilot = waiting_pilot(stand)
+    stand.send_run({})
+    (lease,) = pilot.took()
+    (answer,) = stand.last.answers
+    assert not answer.durable and not lease.proof, "a crash that forgets the lease forgets the submission, too"
+    stand.commit()
+    stand.do(Accept(1))
+    assert pilot.took() == [] and stand.sound()
+    assert pilot.verdict(good(lease.attempt)) == "recorded" and stand.state(1, 1) == "succeeded"
+
+
+@pytest.mark.parametrize("fields", [{"rerun": "exclusive"}, {"rerun": "never"}])
+def test_what_must_not_run_twice_waits_for_the_commit(fields: dict[str, Any]) -> None:
+    stand = Stand()
+    pilot = waiting_pilot(stand)
+    stand.send_run(fields)
+    assert pilot.took() == [] and stand.sound()
+    stand.commit()
+    stand.do(Accept(1))
+    assert len(pilot.took()) == 1
+
+
+def test_a_task_with_parents_waits_for_their_commit() -> None:
+    stand = Stand()
+    pilot = waiting_pilot(stand)
+    stand.send_run({"name": "a"}, {"name": "b", "after": ["a"]})
+    (lease,) = pilot.took()
+    pilot.talk(good(lease.attempt))
+    assert stand.last.answers and all(answer.durable for answer in stand.last.answers if answer.reply.leases)
+    assert stand.sound()
+
+
+def test_what_no_waiting_pilot_takes_is_offered_after_the_commit() -> None:
+    stand = Stand()
+    first = stand.pilot(1)
+    first.wait()
+    stand.send_run({"array": "1-3", "memory": "5G"})  # one at a time on each pilot
+    assert len(first.took()) == 1
+    second = stand.pilot(1)
+    second.wait()
+    assert stand.sound()
+    stand.commit()
+    stand.do(Accept(1))
+    (lease,) = second.took()
+    assert lease.proof, "from now on a crash may forget the lease alone"
+
+
+def test_without_a_waiting_pilot_or_with_many_arrays_nothing_is_offered_before_the_commit() -> None:
+    stand = Stand()
+    stand.send_run({})
+    assert not stand.engine.state.queue.has_work()
+    pilot = waiting_pilot(stand)
+    stand.send_run(*[{} for _ in range(MAX_EARLY + 1)])
+    assert pilot.took() == [] and stand.sound()
+
+
+def test_what_began_of_an_undone_submission_is_stopped_and_counts_for_no_other_run() -> None:
+    stand = Stand()
+    pilot = waiting_pilot(stand)
+    stand.send_run({"command": ["lost"]})
+    (lease,) = pilot.took()
+    pilot.held[lease.attempt] = "running"
+    stand.crash()
+    assert stand.submit({"command": ["another"]}) == 1, "the number is given again"
+    orders = pilot.orders("cancel")
+    assert [order.attempt for order in orders] == [lease.attempt]
+    assert pilot.verdict(good(lease.attempt)) == "unknown"
+    (again,) = [*pilot.pull(), *(one for one in pilot.held if one != lease.attempt)][:1]
+    name = again if isinstance(again, str) else again.attempt
+    assert parse_attempt(name).nonce != parse_attempt(lease.attempt).nonce
+    assert pilot.verdict(good(name)) == "recorded" and stand.sound()
+
+
+def test_what_began_of_an_undone_addition_is_not_taken_for_what_is_added_in_its_place() -> None:
+    stand = Stand()
+    run = stand.submit(open=True)
+    pilot = waiting_pilot(stand)
+    stand.do(Add(run, 1, parse_submission({"tasks": [call("bG9zdA==")]})))
+    (lease,) = pilot.took()
+    pilot.held[lease.attempt] = "running"
+    stand.crash()
+    stand.do(Add(run, 1, parse_submission({"tasks": [call("b3RoZXI=")]})))
+    stand.commit()
+    stand.do(Accept(run, 1))
+    assert [order.attempt for order in pilot.orders("cancel")] == [lease.attempt]
+    assert pilot.verdict(good(lease.attempt)) in ("stale", "unknown")
+    assert stand.state(run, 1) in ("ready", "leased") and stand.sound()
