@@ -337,7 +337,7 @@ PLANS: dict[str, Plan] = {
 LATELY: dict[str, int] = {
     "no attempt check: any report counts for whatever runs now": 116,
     "forgotten held list: nobody asks what a pilot lacks": 21,
-    "half a held list: nobody asks what a pilot lacks of its chunks": 21,
+    "half a held list: nobody asks what a pilot lacks of its chunks": 10,
     "the agent begins an attempt it has seen before": 11,
     "the agent forgets a report once it is sent": 3,
     "an exclusive task is handed out again before its hold ends": 2,

@@ -21,6 +21,7 @@ TOPICS = {
     "client/executor/test_executor_session.py",
     "db/test_queries.py",
     "engine/matching/test_crowds.py",
+    "engine/tasks/test_early_start.py",
     "engine/policy/test_accounts.py",
     "engine/policy/test_quotas.py",
     "engine/policy/test_shares.py",
