@@ -61,6 +61,22 @@ def joined(lease: Lease, other: Lease) -> Lease:
     return replace(lease, count=count, calls=lease.calls + other.calls, params=lease.params + other.params)
 
 
+def own_env(lease: Lease, at: int) -> dict[str, str]:
+    """The variables of one element (counted from 0): those of its task with placeholders filled, its seed and index."""
+    params: dict[str, ParamValue] = lease.params[at] if lease.params else {}
+    env = {name: fill(value, params) for name, value in lease.env.items()} if lease.params else dict(lease.env)
+    if lease.seed is not None:
+        element = parse_attempt(lease.attempt).element + at
+        env["SHOAL_SEED"] = str(seed_of(lease.seed, element))
+        env["SHOAL_INDEX"] = str(params["i"]) if "i" in params else str(element)
+    return env
+
+
+def own_command(lease: Lease, at: int) -> list[str]:
+    """The command of one element with placeholders filled."""
+    return [fill(text, lease.params[at]) for text in lease.command] if lease.params else lease.command
+
+
 def single(lease: Lease, at: int = 0) -> Lease:
     """One element of a lease (counted from 0) with placeholders filled and its seed made."""
     attempt = shift(parse_attempt(lease.attempt), at)
@@ -72,16 +88,12 @@ def single(lease: Lease, at: int = 0) -> Lease:
     def put_all(texts: list[str]) -> list[str]:
         return [fill(text, params) for text in texts] if lease.params else texts
 
-    env = {name: put(value) for name, value in lease.env.items()}
-    if lease.seed is not None:
-        env["SHOAL_SEED"] = str(seed_of(lease.seed, attempt.element))
-        env["SHOAL_INDEX"] = str(params["i"]) if "i" in params else str(attempt.element)
     return replace(
         lease,
         attempt=str(attempt),
-        command=put_all(lease.command),
+        command=own_command(lease, at),
         shell=fill_shell(lease.shell, params) if lease.shell is not None and lease.params else lease.shell,
-        env=env,
+        env=own_env(lease, at),
         inputs=put_all(lease.inputs),
         outputs=put_all(lease.outputs),
         setup=[fill_shell(line, params) for line in lease.setup] if lease.params else lease.setup,

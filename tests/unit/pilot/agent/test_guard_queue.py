@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shoal.pilot.agent.events import Recall
 from shoal.pilot.agent.guard_queue import AHEAD, LONG, SHORT
 from shoal.pilot.agent.slots import Slots
 from shoal.wire.messages import Capacity, Lease, Report
@@ -82,7 +83,7 @@ def test_behind_a_long_one_they_are_called_back_once_a_slot_is_idle() -> None:
     for element in (2, 4, 6):
         slots.end(f"r1.{element}#1@1", 0.05)
     assert slots.recall(0.06) == [] and slots.recall_at() == LONG
-    assert slots.recall(LONG) == ["r1.3#1@1", "r1.5#1@1"]
+    assert slots.recall(LONG) == [Recall("r1.3#1@1"), Recall("r1.5#1@1")]
     assert slots.recall(LONG) == [], "once"
     run = slots.end("r1.3#1@1", 0.2)
     assert run is not None and slots.was_recalled(run, Report("r1.3#1@1", "failed", "cancelled", "stopped"))
@@ -114,7 +115,7 @@ def test_what_goes_before_others_stands_in_no_line_and_has_them_called_back_if_o
     slots.add(Lease("r2.1#1@1", Capacity(1), "safe", command=["true"], cwd="/", precedence=1))
     assert slots.begin(0.01) == [] and slots.recall(0.01) == []
     assert slots.recall_at() == LONG
-    called = slots.recall(LONG)
+    called = [one.attempt for one in slots.recall(LONG) if isinstance(one, Recall)]
     assert called and called == [name for name, run in slots.running.items() if run.after]
     assert slots.recall(LONG) == [] and slots.recall_at() is None, "they are called once"
     for name in called:
