@@ -39,7 +39,7 @@ from shoal.pilot.commands.ending import End
 from shoal.pilot.commands.files import NoSpace, NotVisible, StageError
 from shoal.pilot.commands.pieces import CommandPiece
 from shoal.pilot.commands.staging import Prepared, Staging
-from shoal.pilot.executor import GUARD_GONE
+from shoal.pilot.executor import GUARD_GONE, given_back
 from shoal.pilot.guard import messages, outcome, proctree
 from shoal.pilot.guard.guards import Guards
 from shoal.pilot.guard.spawn import STREAM_SLACK
@@ -430,7 +430,7 @@ class CommandExecutor:
         """The host, not the task, is at fault; it takes no more."""
         # First leave: an end frees a slot, in which nothing new may begin.
         self._unfit(why)
-        self._end(here, Report(here.lease.attempt, "returned", "host_unfit", why, started=here.started))
+        self._end(here, given_back(here.lease.attempt, why, here.started))
 
     def _end(self, here: _Here, report: Report) -> None:
         if here.reported:
@@ -510,6 +510,8 @@ class CommandExecutor:
         proctree.kill_children(5.0)
         self._unfit(GUARD_GONE)
         for here in [here for here in self._here.values() if here.guarded]:
+            if here.piece is not None:
+                here.started = 0.0  # any of it may have begun
             self._give_back(here, GUARD_GONE)
 
     def close(self) -> None:
