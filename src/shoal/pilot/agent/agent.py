@@ -25,7 +25,7 @@ from shoal.pilot.agent.lease_proofs import LeaseProofs
 from shoal.pilot.agent.outbox import NOTHING, Outbox
 from shoal.pilot.agent.registration import Registration, back_off, nonce, patience
 from shoal.pilot.agent.renewal import Renewal
-from shoal.pilot.agent.send_schedule import SendSchedule
+from shoal.pilot.agent.send_schedule import BATCH_DELAY, PIECE_DELAY, SendSchedule
 from shoal.pilot.agent.slots import RunningAttempt, Slots
 from shoal.wire.chunk import names
 from shoal.wire.messages import PROTOCOL, Capacity, Checkpoint, Exchange, FileAnswer, Lease, Order, Registered, Report
@@ -309,7 +309,9 @@ class Agent:
         if event.tails or event.more:
             self.outbox.add_tails(event.tails, event.more)
         if event.batch is not None or event.reports:
-            self._schedule.add_report(now, bool(self.waiting and not self.leaving))
+            is_piece_of_many = not run.lease.function and self._slots.has_work(run.lease, 2 * PIECE_DELAY)
+            delay = PIECE_DELAY if is_piece_of_many else BATCH_DELAY
+            self._schedule.add_report(now, bool(self.waiting and not self.leaving), delay)
         self._schedule.add_start(now)
         if event.over:
             self._slots.end(event.piece, now)

@@ -149,6 +149,14 @@ class Slots:
             begun += self._queue_in_guard(now)
         return begun
 
+    def has_work(self, lease: Lease, seconds: float) -> bool:
+        """True if what waits at the head is of the kind of this lease, and keeps all slots busy for so long."""
+        head = self.waiting[0] if self.waiting else None
+        mean = self._mean(lease)
+        if head is None or mean is None or _kind(head) != _kind(lease):
+            return False
+        return head.count * head.room.cores * mean >= seconds * self.room.cores
+
     def _mean(self, lease: Lease) -> Optional[float]:
         """The seconds that such an attempt takes, if it is known: commands of one run are taken for alike."""
         return self._durations.get(_kind(lease))

@@ -46,8 +46,9 @@ def log_paths(folder: str, attempt: str) -> tuple[str, str]:
 
 def log_paths_of(folder: str, which: AttemptId) -> tuple[str, str]:
     """The same for an attempt that was parsed before."""
-    out, err = (log_name(which.run, which.element, which.number, stream) for stream in ("stdout", "stderr"))
-    return os.path.join(folder, out), os.path.join(folder, err)
+    run, element, number = which.run, which.element, which.number
+    out, err = log_name(run, element, number, "stdout"), log_name(run, element, number, "stderr")
+    return f"{folder}/{out}", f"{folder}/{err}"
 
 
 def open_stream(path: str) -> int:

@@ -189,14 +189,24 @@ class Guard:
         del self._pieces[piece.name]
         # While another piece is queued, the pilot may hear of it a little later.
         at = proctree.now() + ENDED_LATE if self._waiting.is_followed(piece.name) else 0.0
-        self._send(piece.end(), at)
+        self._send_ran(piece, piece.end())
+        self._send_at = min(self._send_at, at)
         self._follow(piece.name)
 
     def _report_piece(self, piece: Piece) -> None:
         """Report what succeeded, before anything that comes after it."""
         ran = piece.report()
         if ran is not None:
-            self.channel.hold()
+            self._send_ran(piece, ran)
+
+    def _send_ran(self, piece: Piece, ran: messages.Ran) -> None:
+        self.channel.hold()
+        number = self._space.trouble(piece.log_folder, proctree.now()) if ran.started else 0
+        if number:
+            for ended in piece.as_lost(ran, number):
+                self.channel.send(ended)
+            ran = messages.Ran(piece.name, [], [], [], [], ran.over)
+        if ran.started or ran.over:
             self.channel.send(ran)
 
     def _launch(self, launch: spawn.Launch) -> bool:
@@ -443,8 +453,9 @@ class Guard:
             self._limits.give_back(task.group)
         wrote = [name for name, bound in task.streams if self._blanks.finish(bound)]
         task.no_space = task.no_space or task.out.error or task.err.error
-        self._look_at_space(task, proctree.now())
         piece = task.launch.piece
+        if piece is None or wrote or task.status:  # else when it is reported with others
+            self._look_at_space(task, proctree.now())
         if piece is None:
             # While there is enough queued, the pilot may receive several ends at once.
             at = task.ended_at + ENDED_LATE if len(self._waiting) > 2 * len(self._tasks) else 0.0

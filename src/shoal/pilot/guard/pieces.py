@@ -6,11 +6,12 @@ nothing is only a row of columns, which go to the pilot together; any other end 
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Optional
 
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.pilot.commands.streams import log_paths_of
-from shoal.pilot.guard.messages import Ran, Start, StartPiece
+from shoal.pilot.guard.messages import Ended, Ran, Start, StartPiece
 
 
 class Piece:
@@ -24,6 +25,8 @@ class Piece:
         self._first = parse_attempt(message.attempt)
         self._envs, self._argvs, self._folder = message.envs, message.argvs, message.folder
         self._stopped: set[int] = set()
+        self.log_folder = ""  # where the one that runs writes
+        self._row_at = 0  # index of the first in the columns
         self._clear()
 
     def _clear(self) -> None:
@@ -56,6 +59,7 @@ class Piece:
         start.__dict__.update(self.template.__dict__)
         start.attempt, start.env = str(which), self._envs[at]
         start.stdout, start.stderr = log_paths_of(self._folder, which)
+        self.log_folder = start.stdout.rpartition("/")[0]
         if self._argvs:
             start.argv = self._argvs[at]
         return start, at in self._stopped
@@ -68,6 +72,8 @@ class Piece:
     def add(self, started: float, duration: float, cpu: float, max_rss: int) -> None:
         """The one that ran has succeeded, and wrote nothing."""
         begun, took, used, peaks = self._columns
+        if not begun:
+            self._row_at = self.begun - 1
         begun.append(started)
         took.append(duration)
         used.append(cpu)
@@ -76,6 +82,17 @@ class Piece:
     def report(self) -> Optional[Ran]:
         """What to report now, if there is anything."""
         return self._take(over=False) if self._columns[0] else None
+
+    def as_lost(self, ran: Ran, number: int) -> list[Ended]:
+        """What ran while the disk was full, each for itself: it may have failed to write, and not have noticed."""
+        rows = zip(count(self._row_at), ran.started, ran.duration, ran.cpu, ran.max_rss)
+        return [
+            Ended(
+                str(self._named(at)), 0, None, "", took, cpu, rss, [], no_space=number, folder=self.log_folder,
+                piece=self.name, started=started,
+            )
+            for at, started, took, cpu, rss in rows
+        ]  # fmt: skip
 
     def end(self) -> Ran:
         """The last report on it."""
