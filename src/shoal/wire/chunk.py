@@ -14,6 +14,8 @@ from shoal.model.task.shell_quote import fill_shell
 from shoal.model.task.sweep import fill
 from shoal.wire.messages import Batch, Lease, ParamValue, Verdict
 
+_OWN = ("attempt", "count", "command", "env", "params", "proof")  # by which leases of one run differ in any case
+
 
 def seed_of(master: int, element: int) -> int:
     """A task's random seed, from the run's one master seed [DIANE U12]: 31 bits, which every generator takes."""
@@ -59,6 +61,33 @@ def joined(lease: Lease, other: Lease) -> Lease:
     """Two leases, of which the second follows the first, as one."""
     count = lease.count + other.count
     return replace(lease, count=count, calls=lease.calls + other.calls, params=lease.params + other.params)
+
+
+def is_alike(lease: Lease, other: Lease) -> bool:
+    """True if another lease of one command begins where this one ends, and differs from it in the values of its arguments
+    and variables only."""
+    if lease.seed is not None or other.seed is not None or other.count != 1 or other.params:
+        return False
+    if len(lease.command) != len(other.command) or lease.env.keys() != other.env.keys():
+        return False
+    same = {**vars(other), **{name: getattr(lease, name) for name in _OWN}}
+    return same == vars(lease) and shift(parse_attempt(lease.attempt), lease.count) == parse_attempt(other.attempt)
+
+
+def with_alike(lease: Lease, other: Lease) -> Lease:
+    """Such two as one: what differs becomes parameters, as if both were of one array."""
+    values = _values(other)
+    if not lease.params:
+        command = [f"{{a{at}}}" for at in range(len(lease.command))]
+        env = {name: f"{{e{at}}}" for at, name in enumerate(sorted(lease.env))}
+        lease = replace(lease, command=command, env=env, params=[_values(lease)])
+    return replace(lease, count=lease.count + 1, params=[*lease.params, values])
+
+
+def _values(lease: Lease) -> dict[str, ParamValue]:
+    values: dict[str, ParamValue] = {f"a{at}": text for at, text in enumerate(lease.command)}
+    values.update((f"e{at}", lease.env[name]) for at, name in enumerate(sorted(lease.env)))
+    return values
 
 
 def own_env(lease: Lease, at: int) -> dict[str, str]:

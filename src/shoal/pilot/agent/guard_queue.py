@@ -45,6 +45,6 @@ def may_piece(lease: Lease) -> bool:
     each of them but arguments, environment and the two streams that are kept."""
     special = (
         lease.shell is not None or lease.stdin is not None or lease.stdin_data or lease.inputs or lease.outputs
-        or lease.setup or lease.stdout or lease.stderr or lease.restored or lease.room.gpus or lease.seed is None
+        or lease.setup or lease.stdout or lease.stderr or lease.restored or lease.room.gpus
     )  # fmt: skip
     return may_queue(lease) and not special

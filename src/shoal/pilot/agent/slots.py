@@ -16,7 +16,7 @@ from shoal.model.ids import AttemptId, parse_attempt
 from shoal.pilot.agent.events import Begin, Recall, Shorten, Stop
 from shoal.pilot.agent.guard_queue import AHEAD, LONG, GuardQueue, may_piece, may_queue
 from shoal.sched.batch_size import piece
-from shoal.wire.chunk import follows, joined, names, part, shift, single
+from shoal.wire.chunk import follows, is_alike, joined, names, part, shift, single, with_alike
 from shoal.wire.messages import Capacity, Held, Lease, Report
 
 REPORT_AFTER = 0.25  # seconds that one of a piece runs before its start is reported
@@ -69,12 +69,14 @@ class Slots:
 
     def add(self, lease: Lease) -> None:
         """Queue a lease before those of a smaller precedence. One that continues the lease before it is joined with it,
-        because larger pieces cost less."""
+        because larger pieces cost less; so are plain commands on neighbouring elements, each with arguments of its own."""
         at = len(self.waiting)
         while at and self.waiting[at - 1].precedence < lease.precedence:
             at -= 1
         if at and follows(self.waiting[at - 1], lease):
             self.waiting[at - 1] = joined(self.waiting[at - 1], lease)
+        elif at and may_piece(lease) and is_alike(self.waiting[at - 1], lease):
+            self.waiting[at - 1] = with_alike(self.waiting[at - 1], lease)
         else:
             self.waiting.insert(at, lease)
 
@@ -171,7 +173,7 @@ class Slots:
     def _queue_in_guard(self, now: float) -> list[Begin]:
         """Send short commands to the guard before there is a free slot for them: a piece behind each slot, or some that
         go one by one."""
-        if may_piece(self.waiting[0]) and self._mean(self.waiting[0]) is not None:
+        if self._comes_in_pieces(self.waiting[0]):
             return self._queue_pieces(now)
         heads = sum(1 for run in self.running.values() if not run.after)
         left = AHEAD * heads - (len(self.running) - heads)
@@ -192,12 +194,15 @@ class Slots:
             begun.append(Begin(lease, run.gpus, run.after))
         return begun
 
+    def _comes_in_pieces(self, lease: Lease) -> bool:
+        return lease.count > 1 and may_piece(lease) and self._mean(lease) is not None
+
     def _queue_pieces(self, now: float) -> list[Begin]:
         begun: list[Begin] = []
         heads = [run for run in self.running.values() if not run.after]
         for before in heads:
             head = self.waiting[0] if self.waiting else None
-            if head is None or not may_piece(head) or self._mean(head) is None:
+            if head is None or not self._comes_in_pieces(head):
                 break
             if before.behind or before.lends or not may_queue(before.lease) or before.lease.room != head.room:
                 continue

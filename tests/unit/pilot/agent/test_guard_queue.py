@@ -7,6 +7,7 @@ from dataclasses import replace
 from shoal.pilot.agent.events import Recall, Shorten, Stop
 from shoal.pilot.agent.guard_queue import AHEAD, LONG, SHORT
 from shoal.pilot.agent.slots import Slots
+from shoal.wire.chunk import single
 from shoal.wire.messages import Capacity, Held, Lease, Report
 
 
@@ -212,3 +213,36 @@ def test_an_order_finds_one_of_a_piece_until_that_has_ended() -> None:
     assert slots.runs("r1.3#1@1") and not slots.runs("r1.2#1@1") and not slots.runs("r1.90#1@1")
     assert slots.cancel("r1.1#1@1", "no", ending) == [] == slots.cancel("r1.2#1@1", "no", ending)
     assert slots.cancel("r1.3#1@1", "no", ending) == [Stop("r1.3#1@1", "no")] and ending == {"r1.3#1@1": "no"}
+
+
+def test_distinct_commands_of_a_run_are_joined_while_they_wait() -> None:
+    slots = known(cores=1)
+    leases = [
+        Lease(
+            f"r1.{n}#1@1",
+            Capacity(1),
+            "safe",
+            ["prog", f"{{{n}}}", "a b"],
+            cwd="/",
+            env={"SHOAL_SEED": str(n)},
+            proof=f"p{n}",
+        )
+        for n in range(1, 61)
+    ]
+    for lease in leases:
+        slots.add(lease)
+    assert [lease.count for lease in slots.waiting] == [60]
+    first = slots.begin(0.0)[0].lease
+    assert [single(first, at) for at in range(20)] == [replace(lease, proof="p1") for lease in leases[:20]]
+    for other in (
+        {"cwd": "/x"},
+        {"command": ["prog"]},
+        {"env": {}},
+        {"outputs": ["o"]},
+        {"attempt": "r1.63#1@1"},
+        {"time": 1.0},
+    ):
+        slots = known()
+        slots.add(leases[0])
+        slots.add(replace(leases[1], **other))  # type: ignore[arg-type]  # a test's brevity
+        assert len(slots.waiting) == 2, other
