@@ -450,7 +450,7 @@ class _Brisk(World):
         """Several, one after another."""
         return [(2.5 * n, [{"command": SHORT, "array": "1-400", "retries": 2}]) for n in range(8)]
 
-    def script(self, host: Host, attempt: AttemptId, is_short: bool = False) -> tuple[float, bool]:
+    def script_short(self, host: Host, attempt: AttemptId) -> tuple[float, bool]:
         """Most take a few milliseconds."""
         rng = Random(f"{self.seed}/{attempt.task}/{attempt.number}")
         return rng.choice([0.4] + 50 * [0.004]), rng.random() < 0.01

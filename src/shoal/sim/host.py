@@ -243,7 +243,8 @@ class Host:
             self.world.ledger.payload_started(payload.lease, self.name)
             self._set_step(attempt)
             return
-        duration, fails = self.world.script(self, parse_attempt(attempt), payload.lease.command == SHORT)
+        script = self.world.script_short if payload.lease.command == SHORT else self.world.script
+        duration, fails = script(self, parse_attempt(attempt))
         self.payloads[attempt] = payload
         self.world.ledger.payload_started(payload.lease, self.name)
         limit = payload.lease.time

@@ -150,14 +150,17 @@ class World:
         return [*draw_submissions(self.rng), *apart]
 
     # --- payloads
-    def script(self, host: Host, attempt: AttemptId, is_short: bool = False) -> tuple[float, bool]:
+    def script(self, host: Host, attempt: AttemptId) -> tuple[float, bool]:
         """How long an attempt takes on a host and whether it fails there: the same in every replay."""
         rng = Random(f"{self.seed}/{attempt.task}/{attempt.number}")
-        if is_short:
-            length = 30.0 if rng.random() < 0.01 else rng.uniform(0.001, 0.004)
-            return length, rng.random() < self.plan.failing / 5
         length = rng.choice([0.05, 1.0, 20.0, 200.0]) * rng.uniform(0.5, 1.5)
         return length, rng.random() < self.plan.failing
+
+    def script_short(self, host: Host, attempt: AttemptId) -> tuple[float, bool]:
+        """The same for a short command: one in a hundred is not short after all."""
+        rng = Random(f"{self.seed}/{attempt.task}/{attempt.number}")
+        length = 30.0 if rng.random() < 0.01 else rng.uniform(0.001, 0.004)
+        return length, rng.random() < self.plan.failing / 5
 
     def steps_of(self, attempt: AttemptId) -> tuple[int, float, bool, bool]:
         """Of a task that writes checkpoints: its steps, the seconds of one, and whether this attempt ends after one step

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from functools import lru_cache
 from typing import Union
 
 from shoal.model.ids import AttemptId, parse_attempt
@@ -95,10 +96,16 @@ def own_env(lease: Lease, at: int) -> dict[str, str]:
     params: dict[str, ParamValue] = lease.params[at] if lease.params else {}
     env = {name: fill(value, params) for name, value in lease.env.items()} if lease.params else dict(lease.env)
     if lease.seed is not None:
-        element = parse_attempt(lease.attempt).element + at
+        element = _first(lease.attempt) + at
         env["SHOAL_SEED"] = str(seed_of(lease.seed, element))
         env["SHOAL_INDEX"] = str(params["i"]) if "i" in params else str(element)
     return env
+
+
+@lru_cache(maxsize=16)
+def _first(attempt: str) -> int:
+    """The element of an attempt; asked for each element of its lease."""
+    return parse_attempt(attempt).element
 
 
 def own_command(lease: Lease, at: int) -> list[str]:

@@ -55,7 +55,7 @@ class Piece:
             return None
         self.begun += 1
         which = self._named(at)
-        start = Start.__new__(Start)
+        start = Start.__new__(Start)  # a copy of the template, several times as fast as by its fields
         start.__dict__.update(self.template.__dict__)
         start.attempt, start.env = str(which), self._envs[at]
         start.stdout, start.stderr = log_paths_of(self._folder, which)
