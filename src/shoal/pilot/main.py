@@ -11,7 +11,7 @@ from shoal import __version__
 from shoal.model.limits import MAX_SECONDS, MAX_TIME
 from shoal.pilot.guard import guard, guards, proctree
 
-# What the guards do not need is imported after they were forked, so that they stay small.
+# What the guard does not need is imported after it was forked, so that it stays small.
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
