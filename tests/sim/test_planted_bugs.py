@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -444,7 +445,7 @@ class _Brisk(World):
         super().__init__(seed, replace(CALM_PLAN, crashes=2, cancels=2, failing=0.2), 60_000)
         for n in range(12):
             act = (Host.lose_guard, Host.die, Host.drain)[n % 3]
-            self.clock.after(1.0 + 1.7 * n, lambda act=act: self._hit("pilot_death", "hit {host.name}", act))
+            self.clock.after(1.0 + 1.7 * n, partial(self._hit, "pilot_death", "hit {host.name}", act))
 
     def draw_work(self) -> list[tuple[float, list[dict[str, Any]]]]:
         """Several, one after another."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from shoal.pilot.agent.events import Recall, Shorten, Stop
 from shoal.pilot.agent.guard_queue import AHEAD, LONG, SHORT
@@ -234,15 +235,16 @@ def test_distinct_commands_of_a_run_are_joined_while_they_wait() -> None:
     assert [lease.count for lease in slots.waiting] == [60]
     first = slots.begin(0.0)[0].lease
     assert [single(first, at) for at in range(20)] == [replace(lease, proof="p1") for lease in leases[:20]]
-    for other in (
+    others: tuple[dict[str, Any], ...] = (
         {"cwd": "/x"},
         {"command": ["prog"]},
         {"env": {}},
         {"outputs": ["o"]},
         {"attempt": "r1.63#1@1"},
         {"time": 1.0},
-    ):
+    )
+    for other in others:
         slots = known()
         slots.add(leases[0])
-        slots.add(replace(leases[1], **other))  # type: ignore[arg-type]  # a test's brevity
+        slots.add(replace(leases[1], **other))
         assert len(slots.waiting) == 2, other
