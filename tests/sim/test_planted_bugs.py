@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from random import Random
 from typing import Any
 
 import pytest
@@ -19,10 +21,13 @@ from shoal.model.ids import AttemptId
 from shoal.pilot.agent.agent import Agent
 from shoal.pilot.agent.lease_dedup import LeaseDedup
 from shoal.pilot.agent.outbox import Outbox
+from shoal.pilot.agent.slots import Slots
+from shoal.pilot.executor import given_back
 from shoal.sim.faults import Plan
 from shoal.sim.host import Host
 from shoal.sim.ledger import BrokenPromise
 from shoal.sim.server import SimServer
+from shoal.sim.workload import SHORT
 from shoal.sim.world import World
 from shoal.wire.messages import Batch, Exchange, Proof
 from tests.sim.planting import plant
@@ -468,3 +473,69 @@ def test_a_chunk_finished_by_whoever_reports_it_is_caught(bug: str, monkeypatch:
         strays += world.strays
     assert strays > 5
     assert not bug, "20 worlds did not notice"
+
+
+class _Brisk(World):
+    """Arrays of short commands, some of which take a while or fail, and guards and pilots that die among them."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, replace(CALM_PLAN, crashes=2, cancels=2, failing=0.2), 60_000)
+        for n in range(12):
+            act = (Host.lose_guard, Host.die, Host.drain)[n % 3]
+            self.clock.after(1.0 + 1.7 * n, partial(self._hit, "pilot_death", "hit {host.name}", act))
+
+    def draw_work(self) -> list[tuple[float, list[dict[str, Any]]]]:
+        """Several, one after another."""
+        return [(2.5 * n, [{"command": SHORT, "array": "1-400", "retries": 2}]) for n in range(8)]
+
+    def script_short(self, host: Host, attempt: AttemptId) -> tuple[float, bool]:
+        """Most take a few milliseconds."""
+        rng = Random(f"{self.seed}/{attempt.task}/{attempt.number}")
+        return rng.choice([0.4] + 50 * [0.004]), rng.random() < 0.01
+
+
+# name -> (function, what stands there, what the bug makes of it, how the world must complain)
+PIECE_BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
+    "": (Slots.end, "", "", ""),  # none: short commands themselves break nothing
+    "a command that was taken back from a piece also runs there": (
+        Slots.shorten,
+        "run.lease = part(run.lease, 0, count)",
+        "pass",
+        "begun again|started twice|published twice",
+    ),
+    "a command of a piece that failed is reported as a success": (
+        Agent._on_called,
+        "self.reports[report.attempt] = self._as_stopped(report, why)",
+        "self.reports[report.attempt] = replace(report, outcome='succeeded', cause='', exit_code=0)",
+        "success of nobody",
+    ),
+    "a piece whose guard died is reported as run": (
+        given_back,
+        'Report(attempt, "returned", "host_unfit", why, started=started)',
+        'Report(attempt, "succeeded", exit_code=0, started=started, last_line="ok")',
+        "success of nobody",
+    ),
+    "a command that was carved out is counted with its batch once more": (
+        reports.judge_batch,
+        "high = min(chunk.left.reach(element), first.element + batch.count)",
+        "high = first.element + batch.count",
+        "index|recorded twice|two winners|final twice|illegal|counts",
+    ),
+}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", PIECE_BUGS, ids=lambda name: name or "sound")
+def test_a_bug_planted_among_pieces_of_commands_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the guard works through by itself is begun once, and reported as it ended [ADR 0033]."""
+    function, old, new, words = PIECE_BUGS[name]
+    if name:
+        plant(monkeypatch, function, old, new)
+    for seed in range(12 if name else 3):
+        try:
+            _Brisk(seed).run()
+        except BrokenPromise as broken:
+            first = str(broken).splitlines()[0]
+            assert name and re.search(words, first), first
+            return
+    assert not name, "12 worlds did not notice"

@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import Optional, Protocol
 
 from shoal.pilot.agent.events import Begin, Signal, Stop, Watch
-from shoal.wire.messages import Registered
+from shoal.wire.messages import Registered, Report
 
 GUARD_GONE = "host_unfit: the guard process died"
+
+
+def given_back(attempt: str, why: str, started: Optional[float]) -> Report:
+    """The report on an attempt for whose end this host is to blame; 0 as its start: it may have begun."""
+    return Report(attempt, "returned", "host_unfit", why, started=started)
 
 
 class Executor(Protocol):

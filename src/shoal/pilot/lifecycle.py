@@ -24,8 +24,8 @@ from shoal.pilot.agent.events import Join
 from shoal.pilot.commands.files import remove_tree
 from shoal.pilot.commands.staging import PilotFacts, Staging
 from shoal.pilot.guard import cgroup
-from shoal.pilot.guard.channel import Channel
-from shoal.pilot.guard.messages import Quit, WorkDirectory
+from shoal.pilot.guard.guards import Guards
+from shoal.pilot.guard.messages import WorkDirectory
 from shoal.pilot.host import cleanup, logging, probe, registry
 from shoal.pilot.host.logging import say
 from shoal.pilot.host.tags import parse_tags
@@ -55,8 +55,7 @@ def _end_signals() -> list[int]:
 def run_pilot(
     options: argparse.Namespace,
     umask: int,
-    channel: Channel,
-    guard_pid: int,
+    guards: Guards,
     is_confined: bool,
     pack: Optional[Callable[[], bytes]] = None,
 ) -> int:
@@ -66,10 +65,10 @@ def run_pilot(
     try:
         address = _find_server(options)
     except (NoServerAddress, BadInput) as error:
-        channel.send(Quit())
+        guards.quit()
         say(str(error))
         return NO_SERVER
-    pilot = _Pilot(options, umask, channel, guard_pid, is_confined, address, pack)
+    pilot = _Pilot(options, umask, guards, is_confined, address, pack)
     code = pilot.live()
     if pilot.loop is None or pilot.loop.successor is None:
         for (
@@ -106,8 +105,7 @@ class _Pilot:
 
     options: argparse.Namespace
     umask: int
-    channel: Channel
-    guard_pid: int
+    guards: Guards
     is_confined: bool
     address: ServerAddress
     pack: Optional[Callable[[], bytes]]  # makes the zip of the package that we run from; None: we run from a zip
@@ -137,14 +135,20 @@ class _Pilot:
             # In a PID namespace everything ends with the guard, and no cgroup is needed to kill it.
             if not options.no_cgroup:
                 groups = cgroup.make(work[-12:], may_kill=not self.is_confined)
-            record = registry.describe(work, self.guard_pid, groups.all)
+            records = [registry.describe(work, pid, groups.all) for pid in self.guards.pids]
+            record = records[0]
             problem = entry.write(folder, record)
             if problem:
                 say(problem)
-            self.channel.send(WorkDirectory(work, record.mark, entry.path, groups.kill, groups.memory))
+            self.guards.send_each(
+                [
+                    WorkDirectory(work, one.mark, "" if at else entry.path, groups.kill, "" if at else groups.memory)
+                    for at, one in enumerate(records)
+                ]
+            )
             return self._serve(work, folder, entry)
         finally:
-            self.channel.send(Quit())
+            self.guards.quit()
             if work:
                 remove_tree(work)
                 for group in groups.all:
@@ -166,7 +170,7 @@ class _Pilot:
             capacity = replace(capacity, cores=options.cores)
         digest, rng = self_update.own_digest(self.pack), random.Random(secrets.randbits(64))
         network = Latency(rng)
-        usage = HostUsage(work, self.guard_pid, network, probe.memory_left)
+        usage = HostUsage(work, self.guards.pids, network, probe.memory_left)
         fixed = {**probe.tags(work), **parse_tags(options.tag), "certain_end": self.is_confined}
         server = registry.server_digest(address.join.fingerprint if address.join is not None else str(address))
 
@@ -183,8 +187,7 @@ class _Pilot:
 
         self.loop = loop = Loop(
             Agent(capacity, rng),
-            self.channel,
-            self.guard_pid,
+            self.guards,
             Staging(PilotFacts(work, dict(os.environ), probe.devices(), self.umask, address.for_tasks)),
             register,
             say,

@@ -26,7 +26,7 @@ from shoal.pilot.commands.staging import Staging
 from shoal.pilot.executor import Executor
 from shoal.pilot.functions.executor import FunctionExecutor
 from shoal.pilot.guard import outcome, proctree
-from shoal.pilot.guard.channel import Channel
+from shoal.pilot.guard.guards import Guards
 from shoal.pilot.host import memfd, probe
 from shoal.pilot.host.file_threads import FileThreads
 from shoal.pilot.host.tag_pipes import TagPipes
@@ -64,8 +64,7 @@ class Loop:
     def __init__(
         self,
         agent: Agent,
-        channel: Channel,
-        guard_pid: int,
+        guards: Guards,
         stage: Staging,
         register: Callable[[events.Join], Register],
         say: Callable[[str], None],
@@ -84,10 +83,10 @@ class Loop:
         self._tails = LogUpload(lambda: agent.outbox.tail_capacity)
         report, pause, tails = self._on_attempt, self._pause, self._tails
         self.functions = FunctionExecutor(
-            stage, umask, agent.room.cores, channel.send, report, self.post, pause, tails, blobs
+            stage, umask, agent.room.cores, guards.send, report, self.post, pause, tails, blobs
         )
         self.commands = CommandExecutor(
-            channel, guard_pid, stage, umask, report, self.post, self._become_unfit, pause, tails, blobs,
+            guards, stage, umask, report, self.post, self._become_unfit, pause, tails, blobs,
             self.functions.on_guard_message,
         )  # fmt: skip
         self._executors: tuple[Executor, ...] = (self.functions, self.commands)
@@ -122,7 +121,7 @@ class Loop:
             events.Watch: lambda action: any(executor.watch(action) for executor in self._executors),
             events.Look: self._look,
             events.Recall: self.commands.recall,
-            events.Shorten: lambda action: self.functions.shorten(action),
+            events.Shorten: self._shorten,
             events.Settle: self.commands.settle,
             events.Contact: self.commands.contact,
             events.Complain: lambda action: log.error("%s", action.message),
@@ -182,11 +181,8 @@ class Loop:
         return max(self._code, self._least_code)
 
     def _watch_guard(self, selector: selectors.BaseSelector) -> None:
-        """Wait also for room to write to the guard if something waits for it; once the guard is lost, for nothing."""
-        if not self.commands.guard_lost:
-            both = selectors.EVENT_READ | selectors.EVENT_WRITE
-            selector.modify(self.commands, both if self.commands.channel.wants_write else selectors.EVENT_READ)
-        elif self.commands in {key.fileobj for key in selector.get_map().values()}:
+        """Once a guard is lost, wait for none of them."""
+        if self.commands.guard_lost and self.commands in {key.fileobj for key in selector.get_map().values()}:
             selector.unregister(self.commands)
             for executor in self._executors:
                 executor.on_guard_lost()
@@ -280,6 +276,10 @@ class Loop:
         self._pipes.open(action.lease.attempt)
         executor: Executor = self.functions if action.lease.function else self.commands
         executor.begin(action)
+
+    def _shorten(self, action: events.Shorten) -> None:
+        if not self.commands.shorten(action):
+            self.functions.shorten(action)
 
     def _look(self, action: events.Look) -> None:
         """List or read files of an attempt on a thread of their own: a file system may hang."""

@@ -1,4 +1,4 @@
-"""The pilot's entry point: the command line and the fork of the guard; `lifecycle` does the rest."""
+"""The pilot's entry point: the command line and the fork of the guards; `lifecycle` does the rest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Callable, Optional
 
 from shoal import __version__
 from shoal.model.limits import MAX_SECONDS, MAX_TIME
-from shoal.pilot.guard import guard, proctree
+from shoal.pilot.guard import guard, guards, proctree
 
 # What the guard does not need is imported after it was forked, so that it stays small.
 
@@ -84,8 +84,8 @@ def main(pack: Optional[Callable[[], bytes]] = None) -> int:
     proctree.set_name("shoal-pilot")
     proctree.become_private()
     proctree.become_subreaper()
-    confined = None if options.no_pid_namespace else guard.launch_confined(private=options.join_fd)
-    channel, guard_pid = confined or guard.launch(private=options.join_fd)
+    count = guards.how_many(options.cores or len(os.sched_getaffinity(0)))
+    launched, is_confined = guard.launch_all(count, not options.no_pid_namespace, private=options.join_fd)
     from shoal.pilot import lifecycle
 
-    return lifecycle.run_pilot(options, umask, channel, guard_pid, confined is not None, pack)
+    return lifecycle.run_pilot(options, umask, guards.Guards(launched), is_confined, pack)

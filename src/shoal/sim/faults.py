@@ -18,6 +18,7 @@ KINDS = (
     "pilot_death",
     "death_reported_by_successor",
     "pilot_and_guard_death",
+    "guard_death",
     "pilot_freeze",
     "host_freeze",
     "pilot_drain",
@@ -58,7 +59,7 @@ class Plan:
     server_refusals: float = 0.0  # share of reports that the server itself refuses, once or often
     liars: int = 0  # pilots that report what they never ran
     server_freezes: int = 0
-    guard_deaths: int = 0  # deaths of pilot and guard together
+    guard_deaths: int = 0  # deaths of guards, most of them together with their pilot
     certain_end: float = 0.5  # share of hosts that end everything when pilot and guard die together
     failing_commands: int = 0  # commands that end half-way by an exception
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shoal.wire.chunk import names
 from shoal.wire.messages import Lease
 
 
@@ -27,6 +28,19 @@ class GuardQueue:
         if attempt in self._next:
             self._next[before] = self._next.pop(attempt)
         return True
+
+    def is_piece(self, attempt: str) -> bool:
+        """True if a piece of this name is queued."""
+        return any(lease.attempt == attempt and lease.count > 1 for lease in self._next.values())
+
+    def holding(self, attempt: str) -> Lease | None:
+        """The queued piece that an attempt is one of."""
+        return next((lease for lease in self._next.values() if lease.count > 1 and attempt in names(lease)), None)
+
+    def clear(self) -> list[Lease]:
+        """Take everything out."""
+        leases, self._next = [*self._next.values()], {}
+        return leases
 
     def pop(self, ended: str) -> Lease | None:
         """The command that begins now that another one ended."""

@@ -1,8 +1,9 @@
 """A host of a simulated world: the real agent, and payloads that only pretend to run.
 
-The pilot may die (its guard then kills the payloads), die together with its guard (payloads then run on until the next
-pilot of that machine sweeps, unless the host ends them for certain), freeze alone (payloads run on, the guard still ends
-exclusive ones), or freeze with its whole host (nothing moves, and the guard acts at once on thawing).
+The pilot may die (its guard then kills the payloads), lose its guard (it gives everything back and ends), die together
+with its guard (payloads then run on until the next pilot of that machine sweeps, unless the host ends them for certain),
+freeze alone (payloads run on, the guard still ends exclusive ones), or freeze with its whole host (nothing moves, and
+the guard acts at once on thawing).
 """
 
 from __future__ import annotations
@@ -35,19 +36,25 @@ from shoal.pilot.agent.events import (
     Saved,
     Send,
     Settle,
+    Shorten,
+    Shortened,
     Started,
     Stop,
     Tick,
 )
+from shoal.pilot.executor import GUARD_GONE, given_back
 from shoal.sim.clock import Alarm
+from shoal.sim.command_pieces import CommandPiece
 from shoal.sim.guard_queue import GuardQueue
-from shoal.wire.chunk import part
+from shoal.sim.workload import SHORT
+from shoal.wire.chunk import names, part
 from shoal.wire.messages import Batch, Capacity, Checkpoint, Exchange, Lease, Registered, Reply, Report
 
 if TYPE_CHECKING:
     from shoal.sim.world import World
 
 TIMEOUT = 30.0  # seconds after which a request without an answer is given up
+TOLD_LATE = 0.05  # seconds that a guard keeps the successes of a piece to itself at most
 OWNER = "anna"
 
 
@@ -59,6 +66,7 @@ class Payload:
     started: float
     calls: Lease | None = None  # of a function call: the lease that it belongs to,
     at: int = 0  # and its index in it
+    piece: CommandPiece | None = None  # of a short command: those that it is one of
     step: int = 0  # of a task that writes checkpoints: the steps done
     files: dict[str, str] = field(default_factory=dict)  # of its last checkpoint
 
@@ -95,6 +103,7 @@ class Host:
         self.host_frozen = False
         self.payloads: dict[str, Payload] = {}
         self._queue = GuardQueue()
+        self._pieces: dict[str, CommandPiece] = {}  # that run
         self._outputs: set[str] = set()  # attempts that succeeded and wait for the server's verdict
         self._checkpoints: dict[int, list[Checkpoint]] = {}  # by the exchange that carries them
         self._inbox: list[Event] = []  # what a frozen pilot will handle when it thaws
@@ -132,10 +141,19 @@ class Host:
             self.world.send(self, action.exchange)
         elif isinstance(action, Begin) and action.lease.function:
             self._call(action.lease, 0)
-        elif isinstance(action, Begin) and (action.after in self.payloads or action.after in self._queue):
+        elif isinstance(action, Begin) and any(
+            action.after in known for known in (self.payloads, self._queue, self._pieces)
+        ):
             self._queue.add(action.lease, action.after)
         elif isinstance(action, Begin):
             self._begin(action.lease)
+        elif isinstance(action, Shorten):
+            self._shorten(action.piece)
+        elif isinstance(action, Stop) and self._stop_of_piece(action.attempt):
+            pass
+        elif isinstance(action, Recall) and self._queue.is_piece(action.attempt):
+            self._queue.remove(action.attempt)
+            self.world.clock.after(0.001, lambda: self.handle(Called(action.attempt, over=True)))
         elif isinstance(action, (Stop, Recall)) and self._queue.remove(action.attempt):
             report = Report(action.attempt, "failed", "cancelled", "stopped")
             self.world.clock.after(0.001, lambda: self.handle(Ended(report)))
@@ -155,10 +173,61 @@ class Host:
 
     # --- payloads
     def _begin(self, lease: Lease) -> None:
+        if lease.count > 1:
+            self._pieces[lease.attempt] = CommandPiece(lease)
+            self._go_on(self._pieces[lease.attempt])
+            return
         self._run(Payload(lease, self.world.clock.now))
         self.world.clock.after(0.002, lambda: self.handle(Started(lease.attempt)))
         if lease.rerun == "exclusive":
             self._guard(lease.attempt)
+
+    def _go_on(self, piece: CommandPiece) -> None:
+        """The guard begins the next command of a piece, or what is queued behind it."""
+        while (lease := piece.next()) is not None:
+            if lease.attempt not in piece.stopped:
+                self._run(Payload(lease, self.world.clock.now, piece=piece))
+                return
+            self._tell(piece, Report(lease.attempt, "failed", "cancelled", "stopped"))
+        del self._pieces[piece.name]
+        following = self._queue.pop(piece.name)
+        if following is not None:
+            self._begin(following)
+        self.handle(Called(piece.name, piece.tell(), (), over=True))
+
+    def _tell(self, piece: CommandPiece, report: Report | None = None) -> None:
+        """The guard tells the pilot of what succeeded in a piece, then of one that is not as plain."""
+        batch = piece.tell()
+        if report is not None:
+            piece.tell_one()
+        if batch is not None or report is not None:
+            self.handle(Called(piece.name, batch, () if report is None else (report,)))
+
+    def _tell_late(self, piece: CommandPiece) -> None:
+        if self.host_frozen:
+            self._later.append(lambda: self._tell_late(piece))
+        elif piece.name in self._pieces:
+            self._tell(piece)
+
+    def _shorten(self, name: str) -> None:
+        piece = self._pieces.get(name)
+        if piece is not None:
+            count = piece.shorten()
+            self.world.clock.after(0.0, lambda: self.handle(Shortened(name, count)))
+
+    def _stop_of_piece(self, attempt: str) -> bool:
+        """Keep one of a piece from beginning; False: it is in none, or runs."""
+        if attempt in self.payloads:
+            return False
+        queued = self._queue.holding(attempt)
+        piece = next((one for one in self._pieces.values() if one.has(attempt)), None)
+        if piece is not None:
+            piece.stopped.add(attempt)
+        elif queued is not None:  # the guard would keep its place until it is its turn: the same to the pilot
+            name = queued.attempt
+            self._queue.remove(name)
+            self.world.clock.after(0.001, lambda: self.handle(Called(name, over=True)))
+        return piece is not None or queued is not None
 
     def _call(self, calls: Lease, at: int) -> None:
         """A runner makes the calls of a lease one after another."""
@@ -175,7 +244,8 @@ class Host:
             self.world.ledger.payload_started(payload.lease, self.name)
             self._set_step(attempt)
             return
-        duration, fails = self.world.script(self, parse_attempt(attempt))
+        script = self.world.script_short if payload.lease.command == SHORT else self.world.script
+        duration, fails = script(self, parse_attempt(attempt))
         self.payloads[attempt] = payload
         self.world.ledger.payload_started(payload.lease, self.name)
         limit = payload.lease.time
@@ -232,7 +302,7 @@ class Host:
         if payload is None:
             return
         del self.payloads[attempt]
-        following = self._queue.pop(attempt)
+        following = self._queue.pop(attempt) if payload.piece is None else None
         if following is not None and self.alive:
             self._begin(following)
         self.world.ledger.payload_ended(payload.lease, self.name, how == "succeeded")
@@ -255,7 +325,16 @@ class Host:
                 self.world.ledger.payload_failed(attempt)
             cause = how if how == "over_time" else "task_error"
             report = Report(attempt, "failed", cause, how, exit_code=code, started=started, duration=length)
-        if payload.calls is None:
+        piece = payload.piece
+        if piece is not None:
+            if report.outcome == "succeeded":
+                piece.add(report)
+                self.world.clock.after(TOLD_LATE, lambda: self._tell_late(piece))
+            else:
+                self._tell(piece, report)
+            if self.alive:
+                self._go_on(piece)
+        elif payload.calls is None:
             self._outputs.update([attempt] if how == "succeeded" else [])
             self.handle(Ended(report))
         else:
@@ -290,6 +369,29 @@ class Host:
                 del self.payloads[attempt]
                 self.orphans[attempt] = payload
         self.world.pilot_ended(self)
+
+    def lose_guard(self) -> None:
+        """The guard dies alone, and everything with it: the pilot gives all of it back and leaves."""
+        ended, queued, pieces = dict(self.payloads), self._queue.clear(), dict(self._pieces)
+        self.payloads.clear()
+        self._pieces.clear()
+        for payload in ended.values():
+            self.world.ledger.payload_ended(payload.lease, self.name, False)
+        self.handle(Leave(GUARD_GONE))
+        for name, piece in pieces.items():
+            reports = tuple(given_back(attempt, GUARD_GONE, 0.0) for attempt in piece.untold)
+            self.handle(Called(name, None, reports, over=True))
+        for attempt, payload in ended.items():
+            if payload.calls is not None:
+                reports = tuple(given_back(left, GUARD_GONE, 0.0) for left in names(payload.calls)[payload.at :])
+                self.handle(Called(payload.calls.attempt, None, reports, over=True))
+            elif payload.piece is None:
+                self.handle(Ended(given_back(attempt, GUARD_GONE, payload.started)))
+        for lease in queued:
+            if lease.count > 1:
+                self.handle(Called(lease.attempt, over=True))
+            else:
+                self.handle(Ended(given_back(lease.attempt, GUARD_GONE, None)))
 
     def sweep(self) -> None:
         """The next pilot of this machine ends the payloads that were left running."""

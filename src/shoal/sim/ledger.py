@@ -61,6 +61,7 @@ class Ledger:
         ] = {}  # pilot -> True if its host ends everything when pilot and guard die together
         self.expected: set[TaskId] = set()  # tasks that a user retried
         self.frozen: set[str] = set()  # hosts on which nothing moves
+        self.begun: set[tuple[str, str]] = set()  # host and attempt
         self.successes: set[str] = set()  # attempts whose payload succeeded
         self.forgotten: set[int] = set()  # incarnations before the history was last rolled back
         self.refused: dict[str, int] = {}  # attempt -> how often the server itself refused an exchange with its report
@@ -220,6 +221,9 @@ class Ledger:
         if (host, lease.attempt) in living:
             raise BrokenPromise(f"one attempt started twice: {attempt} on {host}")
         living.add((host, lease.attempt))
+        if (host, lease.attempt) in self.begun:
+            raise BrokenPromise(f"one attempt begun again where it ran: {attempt} on {host}")
+        self.begun.add((host, lease.attempt))
         if attempt.incarnation in self.forgotten:
             return  # the pilot does not know yet that the database was rolled back
         self.started[task, attempt.nonce] += 1

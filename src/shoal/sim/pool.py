@@ -18,6 +18,7 @@ from shoal.model.timing import Timing
 from shoal.pilot.agent import events
 from shoal.pilot.agent.agent import Agent
 from shoal.sim.clock import Alarm, Clock
+from shoal.sim.command_pieces import CommandPiece
 from shoal.sim.guard_queue import GuardQueue
 from shoal.wire.chunk import part
 from shoal.wire.messages import PROTOCOL, Batch, Capacity, Exchange, Lease, Register, Registered, Reply, Report
@@ -38,6 +39,7 @@ class SimPilot:
         self._agent = Agent(pool.capacity, Random(f"{pool.seed}/{number}"))
         self._queue = GuardQueue()
         self._running: set[str] = set()
+        self._pieces: dict[str, CommandPiece] = {}
         self._alarm = Alarm(pool.clock, lambda: self.handle(events.Tick()))
         self.handle(events.Tick())
 
@@ -50,10 +52,15 @@ class SimPilot:
             elif isinstance(action, events.Send):
                 clock.after(LATENCY, lambda e=action.exchange: self.pool.exchange(e))  # type: ignore[misc]  # bound now
             elif isinstance(action, events.Begin):
-                if action.after in self._running or action.after in self._queue:
+                if any(action.after in known for known in (self._running, self._queue, self._pieces)):
                     self._queue.add(action.lease, action.after)
                 else:
                     self._begin(action.lease)
+            elif isinstance(action, events.Shorten) and action.piece in self._pieces:
+                self._handle_later(events.Shortened(action.piece, self._pieces[action.piece].shorten()))
+            elif isinstance(action, events.Recall) and self._queue.is_piece(action.attempt):
+                self._queue.remove(action.attempt)
+                self._handle_later(events.Called(action.attempt, over=True))
             elif isinstance(action, (events.Recall, events.Stop)) and self._queue.remove(action.attempt):
                 self._handle_later(events.Ended(Report(action.attempt, "failed", "cancelled", "recalled")))
         due = self._agent.deadline()
@@ -75,10 +82,34 @@ class SimPilot:
                 self.pool.started(part(lease, at, at + 1))
             self.pool.clock.after(count * length, lambda: self._called(lease, 0, count, length))
             return
+        if lease.count > 1:
+            self._pieces[lease.attempt] = CommandPiece(lease)
+            self._go_on(self._pieces[lease.attempt])
+            return
         length = self.pool.started(lease)
         self._running.add(lease.attempt)
         self._handle_later(events.Started(lease.attempt))
         self.pool.clock.after(length, lambda: self._end(lease, length))
+
+    def _go_on(self, piece: CommandPiece) -> None:
+        """The guard begins the next command of a piece, or what is queued behind it."""
+        lease = piece.next()
+        if lease is not None:
+            length = self.pool.started(lease)
+            self.pool.clock.after(length, lambda: self._ran(piece, lease, length))
+            return
+        del self._pieces[piece.name]
+        following = self._queue.pop(piece.name)
+        if following is not None:
+            self._begin(following)
+        self.handle(events.Called(piece.name, piece.tell(), (), over=True))
+
+    def _ran(self, piece: CommandPiece, lease: Lease, length: float) -> None:
+        self.pool.ended(lease)
+        piece.add(Report(lease.attempt, "succeeded", exit_code=0, started=1.0, duration=length))
+        if length >= SHORT_CALL:
+            self.handle(events.Called(piece.name, piece.tell()))
+        self._go_on(piece)
 
     def _called(self, calls: Lease, at: int, count: int, length: float) -> None:
         """Some calls of a lease ended; the next one begins."""

@@ -1,10 +1,12 @@
 """Submissions of a simulated world: single tasks, arrays, function calls, chains, fans, every re-run class, retries,
-limits; and tasks that write checkpoints while they run."""
+limits; tasks that write checkpoints while they run; and many short commands."""
 
 from __future__ import annotations
 
 from random import Random
 from typing import Any
+
+SHORT = ["short"]  # the command of tasks that are over in a moment
 
 
 def draw_submissions(rng: Random) -> list[tuple[float, list[dict[str, Any]]]]:
@@ -16,6 +18,13 @@ def draw_checkpointed(rng: Random) -> list[tuple[float, list[dict[str, Any]]]]:
     """Tasks of several steps that write a checkpoint after each; drawn apart from the others."""
     task = {"command": ["payload"], "checkpoint": ["state"], "rerun": rng.choice(["safe", "safe", "exclusive"])}
     return [(rng.uniform(0.0, 600.0), [{**task, "array": f"1-{rng.randint(1, 4)}", "retries": rng.choice([0, 2])}])]
+
+
+def draw_short(rng: Random) -> list[tuple[float, list[dict[str, Any]]]]:
+    """An array of commands that take milliseconds, but for a few; in half of the worlds, drawn apart from the others."""
+    count, retries = rng.randint(20, 120), rng.choice([0, 2])
+    task = {"command": SHORT, "array": f"1-{count}", "retries": retries}
+    return [(rng.uniform(0.0, 300.0), [task])] if rng.random() < 0.5 else []
 
 
 def _draw(rng: Random) -> list[dict[str, Any]]:

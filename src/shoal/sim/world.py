@@ -26,7 +26,7 @@ from shoal.sim.lying_pilot import LyingPilot
 from shoal.sim.refused_messages import Refusals
 from shoal.sim.server import SimServer
 from shoal.sim.users import SimUsers
-from shoal.sim.workload import draw_checkpointed, draw_submissions
+from shoal.sim.workload import draw_checkpointed, draw_short, draw_submissions
 from shoal.wire import codec_fast
 from shoal.wire.messages import PROTOCOL, Capacity, Exchange, Proof, Register, Registered, Reply
 
@@ -56,6 +56,7 @@ class World:
         self.server = SimServer(self.clock, Random(f"{seed}/hub"), self.timing, self._committed)
         self.server.on_failure, self.server.on_rebuilt = self._command_failed, self._rebuilt
         self.hosts: list[Host] = []
+        self._guards = Random(f"{seed}/guards")
         self.refusals = Refusals(self.plan, Random(f"{seed}/refusals"), self.tally)
         self.ledger.refused = self.refusals.refused
         self.proofs: list[Proof] = []  # all that were sent to pilots
@@ -145,7 +146,8 @@ class World:
 
     def draw_work(self) -> list[tuple[float, list[dict[str, Any]]]]:
         """The submissions, each with its time."""
-        return [*draw_submissions(self.rng), *draw_checkpointed(Random(f"{self.seed}/checkpoints"))]
+        apart = [*draw_checkpointed(Random(f"{self.seed}/checkpoints")), *draw_short(Random(f"{self.seed}/short"))]
+        return [*draw_submissions(self.rng), *apart]
 
     # --- payloads
     def script(self, host: Host, attempt: AttemptId) -> tuple[float, bool]:
@@ -153,6 +155,12 @@ class World:
         rng = Random(f"{self.seed}/{attempt.task}/{attempt.number}")
         length = rng.choice([0.05, 1.0, 20.0, 200.0]) * rng.uniform(0.5, 1.5)
         return length, rng.random() < self.plan.failing
+
+    def script_short(self, host: Host, attempt: AttemptId) -> tuple[float, bool]:
+        """The same for a short command: one in a hundred is not short after all."""
+        rng = Random(f"{self.seed}/{attempt.task}/{attempt.number}")
+        length = 30.0 if rng.random() < 0.01 else rng.uniform(0.001, 0.004)
+        return length, rng.random() < self.plan.failing / 5
 
     def steps_of(self, attempt: AttemptId) -> tuple[int, float, bool, bool]:
         """Of a task that writes checkpoints: its steps, the seconds of one, and whether this attempt ends after one step
@@ -301,14 +309,7 @@ class World:
             (plan.cancels, self.users.cancel),
             (plan.retries, self.users.retry),
             (plan.server_freezes, self._freeze_server),
-            (
-                plan.guard_deaths,
-                lambda: self._hit(
-                    "pilot_and_guard_death",
-                    "kill {host.name} and its guard, certain end: {host.certain_end}",
-                    Host.die_with_guard,
-                ),
-            ),
+            (plan.guard_deaths, self._kill_guard),
             (plan.failing_commands, self._fail_command),
         ]
         for count, fault in faults:
@@ -339,6 +340,14 @@ class World:
             self.tally.note(kind)
             self.note(text.format(host=host))
             act(host)
+
+    def _kill_guard(self) -> None:
+        """Kill a guard, more often than not together with its pilot."""
+        if self._guards.random() < 0.3:
+            self._hit("guard_death", "kill the guard of {host.name}", Host.lose_guard)
+            return
+        words = "kill {host.name} and its guard, certain end: {host.certain_end}"
+        self._hit("pilot_and_guard_death", words, Host.die_with_guard)
 
     def _freeze(self, whole_host: bool) -> None:
         def freeze(host: Host) -> None:

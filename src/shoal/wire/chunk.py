@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from typing import Any, Optional, Union
+from functools import lru_cache
+from typing import Any, Union
 
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.model.task.shell_quote import fill_shell
 from shoal.model.task.sweep import fill
 from shoal.wire.messages import Batch, Lease, ParamValue, Verdict
+
+_OWN = ("attempt", "count", "command", "env", "params", "proof")  # by which leases of one run differ in any case
 
 
 def seed_of(master: int, element: int) -> int:
@@ -61,12 +64,61 @@ def joined(lease: Lease, other: Lease) -> Lease:
     return replace(lease, count=count, calls=lease.calls + other.calls, params=lease.params + other.params)
 
 
+def is_alike(lease: Lease, other: Lease) -> bool:
+    """True if another lease of one command begins where this one ends, and differs from it in the values of its arguments
+    and variables only."""
+    if lease.seed is not None or other.seed is not None or other.count != 1 or other.params:
+        return False
+    if len(lease.command) != len(other.command) or lease.env.keys() != other.env.keys():
+        return False
+    same = {**vars(other), **{name: getattr(lease, name) for name in _OWN}}
+    return same == vars(lease) and shift(parse_attempt(lease.attempt), lease.count) == parse_attempt(other.attempt)
+
+
+def with_alike(lease: Lease, other: Lease) -> Lease:
+    """Such two as one: what differs becomes parameters, as if both were of one array."""
+    values = _values(other)
+    if not lease.params:
+        command = [f"{{a{at}}}" for at in range(len(lease.command))]
+        env = {name: f"{{e{at}}}" for at, name in enumerate(sorted(lease.env))}
+        lease = replace(lease, command=command, env=env, params=[_values(lease)])
+    return replace(lease, count=lease.count + 1, params=[*lease.params, values])
+
+
+def _values(lease: Lease) -> dict[str, ParamValue]:
+    values: dict[str, ParamValue] = {f"a{at}": text for at, text in enumerate(lease.command)}
+    values.update((f"e{at}", lease.env[name]) for at, name in enumerate(sorted(lease.env)))
+    return values
+
+
+def own_env(lease: Lease, at: int) -> dict[str, str]:
+    """The variables of one element (counted from 0): those of its task with placeholders filled, its seed and index."""
+    params: dict[str, ParamValue] = lease.params[at] if lease.params else {}
+    env = {name: fill(value, params) for name, value in lease.env.items()} if lease.params else dict(lease.env)
+    if lease.seed is not None:
+        element = _first(lease.attempt) + at
+        env["SHOAL_SEED"] = str(seed_of(lease.seed, element))
+        env["SHOAL_INDEX"] = str(params["i"]) if "i" in params else str(element)
+    return env
+
+
+@lru_cache(maxsize=16)
+def _first(attempt: str) -> int:
+    """The element of an attempt; asked for each element of its lease."""
+    return parse_attempt(attempt).element
+
+
+def own_command(lease: Lease, at: int) -> list[str]:
+    """The command of one element with placeholders filled."""
+    return [fill(text, lease.params[at]) for text in lease.command] if lease.params else lease.command
+
+
 def single(lease: Lease, at: int = 0) -> Lease:
     """One element of a lease (counted from 0) with placeholders filled and its seed made."""
     attempt = shift(parse_attempt(lease.attempt), at)
     if not lease.params:  # nothing has holes: only what is made for this element differs
         return altered(
-            lease, attempt=str(attempt), env=_environment(lease, attempt.element), count=1, seed=None,
+            lease, attempt=str(attempt), env=own_env(lease, at), count=1, seed=None,
             calls=lease.calls[at : at + 1],
         )  # fmt: skip
     params = lease.params[at]
@@ -77,13 +129,12 @@ def single(lease: Lease, at: int = 0) -> Lease:
     def put_all(texts: list[str]) -> list[str]:
         return [fill(text, params) for text in texts]
 
-    env = _environment(lease, attempt.element, params)
     return altered(
         lease,
         attempt=str(attempt),
-        command=put_all(lease.command),
+        command=own_command(lease, at),
         shell=fill_shell(lease.shell, params) if lease.shell is not None else None,
-        env=env,
+        env=own_env(lease, at),
         inputs=put_all(lease.inputs),
         outputs=put_all(lease.outputs),
         setup=[fill_shell(line, params) for line in lease.setup],
@@ -95,15 +146,6 @@ def single(lease: Lease, at: int = 0) -> Lease:
         seed=None,
         calls=lease.calls[at : at + 1],
     )
-
-
-def _environment(lease: Lease, element: int, params: Optional[dict[str, ParamValue]] = None) -> dict[str, str]:
-    """The variables of one element of a lease."""
-    env = dict(lease.env) if params is None else {name: fill(value, params) for name, value in lease.env.items()}
-    if lease.seed is not None:
-        env["SHOAL_SEED"] = str(seed_of(lease.seed, element))
-        env["SHOAL_INDEX"] = str(params["i"]) if params and "i" in params else str(element)
-    return env
 
 
 def altered(lease: Lease, **changes: Any) -> Lease:

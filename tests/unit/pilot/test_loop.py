@@ -17,6 +17,7 @@ from shoal.pilot.agent.agent import Agent
 from shoal.pilot.agent.events import Answered, Event, Fetched, Join, Joined, Leave
 from shoal.pilot.commands.staging import PilotFacts, Staging
 from shoal.pilot.guard.channel import Channel
+from shoal.pilot.guard.guards import Guards
 from shoal.pilot.guard.messages import (
     Ended,
     LastContact,
@@ -92,12 +93,11 @@ class Script:
         agent = Agent(Capacity(2), random.Random(1))
         blobs = Blobs(ServerAddress(), str(self.work / "blobs"))
         network = Latency(random.Random(1))
-        usage = Quiet(str(self.work), os.getpid(), network)
+        usage = Quiet(str(self.work), [os.getpid()], network)
         self.sessions: list[str] = []
         self.loop = Loop(
             agent,
-            Told(ours, self),
-            NOBODY,
+            Guards([(Told(ours, self), NOBODY)]),
             stage,
             self.describe,
             self.lines.append,
@@ -186,7 +186,7 @@ def script(tmp_path: Path) -> Iterator[Script]:
     script = Script(tmp_path)
     yield script
     script.guard.close()
-    script.loop.commands.channel.close()
+    script.loop.commands.guards.close()
 
 
 def test_a_lease_becomes_a_start_and_its_end_a_report(script: Script) -> None:

@@ -28,7 +28,7 @@ from shoal.engine.matching.prefetch import (
     work_off,
 )
 from shoal.engine.pilots.lease_proofs import make_proof
-from shoal.engine.records import Attempt, Chunk, Pilot
+from shoal.engine.records import Array, Attempt, Chunk, Pilot
 from shoal.engine.state import Reservation, State
 from shoal.model.limits import MAX_LEASES, MAX_LENT_TO_NEW
 from shoal.model.policy import EVENT, STRICT

@@ -25,8 +25,8 @@ from shoal.pilot.agent.lease_proofs import LeaseProofs
 from shoal.pilot.agent.outbox import NOTHING, Outbox
 from shoal.pilot.agent.registration import Registration, back_off, nonce, patience
 from shoal.pilot.agent.renewal import Renewal
-from shoal.pilot.agent.send_schedule import SendSchedule
-from shoal.pilot.agent.slots import Slots
+from shoal.pilot.agent.send_schedule import BATCH_DELAY, PIECE_DELAY, SendSchedule
+from shoal.pilot.agent.slots import RunningAttempt, Slots
 from shoal.wire.chunk import names
 from shoal.wire.messages import PROTOCOL, Capacity, Checkpoint, Exchange, FileAnswer, Lease, Order, Registered, Report
 
@@ -49,7 +49,7 @@ class Agent:
         self._seen = LeaseDedup()
         self._proofs = LeaseProofs()
         self._checkpoints = 0  # how many were saved so far, of all attempts
-        self._ending: dict[str, str] = {}  # calls that are being stopped, and why
+        self._ending: dict[str, str] = {}  # those of pieces that are being stopped, and why
         self._failures, self._registration = 0, Registration(rng)
         self._quiet_until = 0.0  # set: after a refusal nothing is sent before
         self._contact: Optional[float] = None
@@ -97,9 +97,9 @@ class Agent:
             self._on_leave(events.Leave(self.leaving, now=True), now, actions)
         begun = self._slots.begin(now)
         actions += begun
-        if any(begin.lease.function for begin in begun):
+        if any(begin.lease.function or begin.lease.count > 1 for begin in begun):
             self._schedule.add_start(now)
-        actions += [events.Recall(attempt) for attempt in self._slots.recall(now)]
+        actions += self._slots.recall(now)
         self._renew(now, actions)
         self._send(now, actions)
         self._maybe_finish(now, actions)
@@ -227,23 +227,29 @@ class Agent:
     def _on_announced(self, event: events.Announced, now: float, actions: list[Action]) -> None:
         run = self.running.get(event.attempt)
         if run is not None:
-            self.outbox.publish((run.left or [event.attempt])[0], event.tags)  # of a piece, the running call
+            self.outbox.publish((run.left or [event.attempt])[0], event.tags)  # of a piece, the one that runs
             self._schedule.add_tags(now)
 
     def _on_waits(self, event: events.Waits, now: float, actions: list[Action]) -> None:
-        if not self._slots.set_waiting(event.attempt, event.call, event.is_waiting):
-            return
+        if self._slots.set_waiting(event.attempt, event.call, event.is_waiting):
+            self._on_lending(self.running[event.attempt], actions)
+
+    def _on_lending(self, run: RunningAttempt, actions: list[Action]) -> None:
+        """An attempt begins or ceases to lend its cores."""
         self._schedule.urgent = True  # the server has to know what is free, or no longer
-        run = self.running[event.attempt]
         if run.lends and run.lease.count > run.done + 1:
-            actions.append(events.Shorten(event.attempt))
+            actions.append(events.Shorten(run.lease.attempt))
 
     def _on_shortened(self, event: events.Shortened, now: float, actions: list[Action]) -> None:
-        for call in self._slots.shorten(event.piece, event.count):
-            why = self._ending.pop(call, "")
-            if why:
-                self._slots.take_out(parse_attempt(call))
-                self.reports[call] = Report(call, "cancelled", "cancelled", why)
+        if self._slots.shorten(event.piece, event.count):
+            self._on_waiting_again()
+
+    def _on_waiting_again(self) -> None:
+        """Those of a piece that did not begin wait here again: some may have been stopped meanwhile."""
+        for attempt in [*self._ending]:
+            if self._slots.take_out(parse_attempt(attempt)):
+                self.reports[attempt] = Report(attempt, "cancelled", "cancelled", self._ending.pop(attempt))
+                self._schedule.urgent = True
         if self.leaving:
             self._give_back_all(self.leaving)
 
@@ -285,23 +291,33 @@ class Agent:
         run = self.running.get(event.piece)
         if run is None:
             return
+        lent = run.lends
         if event.batch is not None:
             run.done += event.batch.count
             self.outbox.add_batch(event.batch)
-            self._slots.learn(run.lease.function, event.batch.duration)
+            self._slots.learn(run.lease, event.batch.duration)
+            if self._ending:
+                for attempt in names(event.batch):
+                    self._ending.pop(attempt, None)
         for report in event.reports:
             run.done += 1
             why = self._ending.pop(report.attempt, "")
             self.reports[report.attempt] = self._as_stopped(report, why)
-            self._slots.learn(run.lease.function, [report.duration])
+            if report.started is not None:
+                self._slots.learn(run.lease, [report.duration])
         run.since = now
+        if event.tails or event.more:
+            self.outbox.add_tails(event.tails, event.more)
         if event.batch is not None or event.reports:
-            self._schedule.add_report(now, bool(self.waiting and not self.leaving))
+            is_piece_of_many = not run.lease.function and self._slots.has_work(run.lease, 2 * PIECE_DELAY)
+            delay = PIECE_DELAY if is_piece_of_many else BATCH_DELAY
+            self._schedule.add_report(now, bool(self.waiting and not self.leaving), delay)
         self._schedule.add_start(now)
         if event.over:
             self._slots.end(event.piece, now)
-        if event.over and self.leaving:
-            self._give_back_all(self.leaving)
+            self._on_waiting_again()
+        elif run.lends is not lent:
+            self._on_lending(run, actions)
 
     def _give_back_all(self, why: str) -> None:
         while self.waiting:
@@ -364,9 +380,9 @@ class Agent:
                 self._schedule.urgent = True
         elif order.kind == "take_back":
             self._give_back(self._slots.take_out(parse_attempt(order.attempt), order.count), order.why)
-        elif order.kind == "signal" and order.attempt in self.running:
+        elif order.kind == "signal" and self._slots.runs(order.attempt):
             actions.append(events.Signal(order.attempt, order.signal))
-        elif order.kind == "tail" and order.attempt in self.running:
+        elif order.kind == "tail" and self._slots.runs(order.attempt):
             actions.append(events.Watch(order.attempt, order.stream))
         elif order.kind in ("list_files", "read_file"):
             self._look(order, now, actions)
@@ -376,7 +392,7 @@ class Agent:
     def _look(self, order: Order, now: float, actions: list[Action]) -> None:
         """Have a question about the files of an attempt answered, if it runs here."""
         for attempt, run in self.running.items():
-            if order.attempt == attempt or (run.lease.function and order.attempt in run.left):
+            if order.attempt in (run.left if run.is_piece else [attempt]):
                 actions.append(events.Look(order))
                 return
         over = FileAnswer(order.request, "it does not run here any more", "not_running")

@@ -94,13 +94,15 @@ class Saved:
 
 @dataclass(frozen=True)
 class Called:
-    """Calls of a piece ended, in order, beginning with the first not reported before: those that succeeded, then those
-    that did not. `over`: the piece holds its slot no longer, and what is left of it never began."""
+    """Those of a piece ended, in order, beginning with the first not reported before: such as succeeded, then such as
+    did not. `over`: the piece holds its slot no longer, and what is left of it never began."""
 
     piece: str  # its first attempt
     batch: Optional[Batch] = None
     reports: tuple[Report, ...] = ()
     over: bool = False
+    tails: tuple[LogPiece, ...] = ()  # as in Ended
+    more: bool = False
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,7 @@ class Waits:
 
 @dataclass(frozen=True)
 class Shortened:
-    """The calls of a piece from `count` on did not begin and do not belong to it any more."""
+    """Those of a piece from `count` on did not begin and do not belong to it any more."""
 
     piece: str  # its first attempt
     count: int
@@ -206,7 +208,7 @@ class Send:
 
 @dataclass(frozen=True)
 class Begin:
-    """Start an attempt, or have a runner make these calls one after another, with these GPUs."""
+    """Start an attempt, have a runner make these calls one after another, or the guard run these commands, with these GPUs."""
 
     lease: Lease
     gpus: tuple[int, ...] = ()
@@ -231,7 +233,8 @@ class Recall:
 
 @dataclass(frozen=True)
 class Shorten:
-    """Take the calls of a piece that have not begun from its runner, because the one that runs waits."""
+    """Take those of a piece that have not begun from its runner, or from the guard, because the one that runs waits for
+    other tasks, or something else has a use for the slot."""
 
     piece: str
 

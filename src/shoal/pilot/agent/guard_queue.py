@@ -1,7 +1,8 @@
-"""Short commands are queued in the guard, each behind the one whose slot it takes over.
+"""Short commands are queued in the guard, each behind the one whose slot it takes over; those of an array in pieces, of
+which one runs in a slot and one is queued behind it [ADR 0033].
 
 The guard then fills a slot the moment it is free, without a message between two processes. A command that is queued
-behind one that turns out to be long, while another slot is idle, is recalled.
+behind one that turns out to be long, while another slot is idle, is recalled; of a piece, whoever waits for the slot.
 """
 
 from __future__ import annotations
@@ -37,3 +38,13 @@ def may_queue(lease: Lease) -> bool:
     return lease.rerun == "safe" and not (
         lease.precedence or lease.function or lease.own or not lease.cwd or lease.checkpoint or lease.container
     )
+
+
+def may_piece(lease: Lease) -> bool:
+    """True if commands of this lease may be given to the guard as a piece: such as need nothing made or looked at for
+    each of them but arguments, environment and the two streams that are kept."""
+    special = (
+        lease.shell is not None or lease.stdin is not None or lease.stdin_data or lease.inputs or lease.outputs
+        or lease.setup or lease.stdout or lease.stderr or lease.restored or lease.room.gpus
+    )  # fmt: skip
+    return may_queue(lease) and not special

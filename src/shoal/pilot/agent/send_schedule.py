@@ -8,7 +8,8 @@ from typing import Optional
 from shoal.wire.messages import Lease
 
 FEW, POLL_DELAY = 4, 0.005  # after so few calls the next poll waits so long: it may carry their ends already
-BATCH_DELAY = 0.025  # seconds that a report waits for others while there is more to do
+BATCH_DELAY = 0.025  # seconds that a report waits for others while there is more to do;
+PIECE_DELAY = 0.1  # of commands that run in pieces, while there is twice as much to do: they come by the hundred
 START_DELAY = 0.3  # seconds that the start of an attempt may wait before it is reported
 TAGS_DELAY, TAGS_INTERVAL = 0.03, 0.5  # seconds until published tags are sent; and between two such exchanges
 
@@ -28,13 +29,13 @@ class SendSchedule:
         """The start of an attempt is to be reported; that may wait."""
         self._start_at = self._start_at if self._start_at is not None else now + START_DELAY
 
-    def add_report(self, now: float, is_busy: bool) -> None:
+    def add_report(self, now: float, is_busy: bool, delay: float = BATCH_DELAY) -> None:
         """There is a report to send. While more work waits here it may wait for others: an exchange with thirty reports
         costs the same as one with a single report."""
         if not is_busy:
             self.urgent = True
         elif self._report_at is None:
-            self._report_at = now + BATCH_DELAY
+            self._report_at = now + delay
 
     def add_tags(self, now: float) -> None:
         """A task published tags: others may wait for them, but a task that publishes all the time is rate-limited."""

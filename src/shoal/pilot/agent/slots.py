@@ -1,25 +1,26 @@
 """Slots: what of this host's capacity is taken by which attempt, and what may begin.
 
-Leases wait as the chunk they came in. A command is taken out of its chunk when it begins. Of calls of a function a
-runner gets a *piece* at a time, which takes the capacity of one call because they run one after another.
+Leases wait as the chunk they came in. Of calls of a function a runner gets a *piece* at a time, of short commands of an
+array the guard does [ADR 0033]; a piece takes the capacity of one, because they run one after another. Any other command
+is taken out of its chunk when it begins.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterator
-from typing import Optional
+from typing import Optional, Union
 
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.model.lazy_dataclass import dataclass
-from shoal.pilot.agent.events import Begin, Stop
-from shoal.pilot.agent.guard_queue import AHEAD, LONG, GuardQueue, may_queue
+from shoal.pilot.agent.events import Begin, Recall, Shorten, Stop
+from shoal.pilot.agent.guard_queue import AHEAD, LONG, GuardQueue, may_piece, may_queue
 from shoal.sched.batch_size import piece
-from shoal.wire.chunk import follows, joined, names, part, shift, single
+from shoal.wire.chunk import follows, is_alike, joined, names, part, shift, single, with_alike
 from shoal.wire.messages import Capacity, Held, Lease, Report
 
-REPORT_AFTER = 0.25  # seconds that a call runs before its start is reported
-DURATIONS_KEPT = 100  # functions whose mean duration is remembered
+REPORT_AFTER = 0.25  # seconds that one of a piece runs before its start is reported
+DURATIONS_KEPT = 100  # functions, and runs of commands, whose mean duration is remembered
 
 
 @dataclass
@@ -31,12 +32,13 @@ class RunningAttempt:
     started: bool = False
     stopping: str = ""
     is_moving: bool = False  # it is stopped to go on elsewhere
-    done: int = 0  # calls of the piece that ended
-    since: float = 0.0  # when it began, or its last call ended
+    is_piece: bool = False  # so also when only one of it is left
+    done: int = 0  # of the piece, those that ended
+    since: float = 0.0  # when it began, or the last one of it ended
     after: str = ""  # it is queued in the guard behind this attempt, and takes no capacity yet
     behind: str = ""  # the attempt that is queued behind it
-    is_recalled: bool = False  # it shall leave the guard's queue and wait here again
-    waits_at: Optional[int] = None  # the call of the piece, or 0, that waits for other tasks
+    is_recalled: bool = False  # it, or what has not begun of it, shall leave the guard and wait here again
+    waits_at: Optional[int] = None  # the one of the piece, or 0, that waits for other tasks
 
     @property
     def lends(self) -> bool:
@@ -50,7 +52,7 @@ class RunningAttempt:
 
     @property
     def left(self) -> list[str]:
-        """Calls of the piece that have not ended."""
+        """Those of the piece that have not ended."""
         return names(self.lease)[self.done :]
 
 
@@ -62,17 +64,19 @@ class Slots:
         self.waiting: deque[Lease] = deque()
         self.running: OrderedDict[str, RunningAttempt] = OrderedDict()
         self._gpus = list(range(room.gpus))
-        self._durations: OrderedDict[str, float] = OrderedDict()  # function -> mean seconds of a call
+        self._durations: OrderedDict[str, float] = OrderedDict()  # function, or run of commands -> mean seconds
         self.guard_queue = GuardQueue()
 
     def add(self, lease: Lease) -> None:
         """Queue a lease before those of a smaller precedence. One that continues the lease before it is joined with it,
-        because larger pieces cost less."""
+        because larger pieces cost less; so are plain commands on neighbouring elements, each with arguments of its own."""
         at = len(self.waiting)
         while at and self.waiting[at - 1].precedence < lease.precedence:
             at -= 1
         if at and follows(self.waiting[at - 1], lease):
             self.waiting[at - 1] = joined(self.waiting[at - 1], lease)
+        elif at and may_piece(lease) and is_alike(self.waiting[at - 1], lease):
+            self.waiting[at - 1] = with_alike(self.waiting[at - 1], lease)
         else:
             self.waiting.insert(at, lease)
 
@@ -88,15 +92,16 @@ class Slots:
         return room.cores <= self.room.cores and room.gpus <= self.room.gpus
 
     def held(self, now: float) -> list[Held]:
-        """Everything here, as exchanges list it. A call is listed as running only if it takes a while."""
+        """Everything here, as exchanges list it. One of a piece is listed as running only if it takes a while."""
         held = [Held(lease.attempt, "leased", lease.count) for lease in self.waiting]
         for attempt, run in self.running.items():
-            if not run.lease.function:
+            if not run.is_piece:
                 held.append(Held(attempt, "running" if run.started else "leased"))
                 continue
             first, left = shift(parse_attempt(attempt), run.done), run.lease.count - run.done
             if left:
-                held.append(Held(str(first), "running" if now >= run.since + REPORT_AFTER else "leased"))
+                is_long = not run.after and now >= run.since + REPORT_AFTER
+                held.append(Held(str(first), "running" if is_long else "leased"))
             if left > 1:
                 held.append(Held(str(shift(first, 1)), "leased", left - 1))
         return held
@@ -105,12 +110,12 @@ class Slots:
         """The names of everything here that has not ended."""
         found = {attempt for lease in self.waiting for attempt in names(lease)}
         for attempt, run in self.running.items():
-            found.update(run.left if run.lease.function else [attempt])
+            found.update(run.left if run.is_piece else [attempt])
         return found
 
     def has_unreported(self, now: float) -> bool:
-        """True if a call runs whose start was not yet reported."""
-        return any(run.lease.function and now < run.since + REPORT_AFTER for run in self.running.values())
+        """True if one of a piece runs whose start was not yet reported."""
+        return any(run.is_piece and now < run.since + REPORT_AFTER for run in self.running.values())
 
     def free(self) -> Capacity:
         """Capacity that neither running nor waiting attempts take."""
@@ -139,11 +144,24 @@ class Slots:
             room = self.waiting[at].room
             lease = self._take_piece(at, cores // max(1, room.cores))
             gpus, self._gpus = tuple(self._gpus[: room.gpus]), self._gpus[room.gpus :]
-            self.running[lease.attempt] = RunningAttempt(lease, gpus, since=now)
+            is_piece = bool(lease.function) or lease.count > 1
+            self.running[lease.attempt] = RunningAttempt(lease, gpus, is_piece=is_piece, since=now)
             begun.append(Begin(lease, gpus))
         if self.waiting and self.guard_queue.is_worthwhile:
             begun += self._queue_in_guard(now)
         return begun
+
+    def has_work(self, lease: Lease, seconds: float) -> bool:
+        """True if what waits at the head is of the kind of this lease, and keeps all slots busy for so long."""
+        head = self.waiting[0] if self.waiting else None
+        mean = self._mean(lease)
+        if head is None or mean is None or _kind(head) != _kind(lease):
+            return False
+        return head.count * head.room.cores * mean >= seconds * self.room.cores
+
+    def _mean(self, lease: Lease) -> Optional[float]:
+        """The seconds that such an attempt takes, if it is known: commands of one run are taken for alike."""
+        return self._durations.get(_kind(lease))
 
     def _fits(self, room: Capacity, cores: int) -> bool:
         """True if something of this size may begin now, when so many cores are free."""
@@ -153,7 +171,10 @@ class Slots:
         return sum(r.memory for r in taken) + room.memory <= max(self.room.memory, room.memory if not taken else 0)
 
     def _queue_in_guard(self, now: float) -> list[Begin]:
-        """Send short commands to the guard before there is a free slot for them."""
+        """Send short commands to the guard before there is a free slot for them: a piece behind each slot, or some that
+        go one by one."""
+        if self._comes_in_pieces(self.waiting[0]):
+            return self._queue_pieces(now)
         heads = sum(1 for run in self.running.values() if not run.after)
         left = AHEAD * heads - (len(self.running) - heads)
         if left <= AHEAD * heads // 2:
@@ -173,6 +194,26 @@ class Slots:
             begun.append(Begin(lease, run.gpus, run.after))
         return begun
 
+    def _comes_in_pieces(self, lease: Lease) -> bool:
+        return lease.count > 1 and may_piece(lease) and self._mean(lease) is not None
+
+    def _queue_pieces(self, now: float) -> list[Begin]:
+        begun: list[Begin] = []
+        heads = [run for run in self.running.values() if not run.after]
+        for before in heads:
+            head = self.waiting[0] if self.waiting else None
+            if head is None or not self._comes_in_pieces(head):
+                break
+            if before.behind or before.lends or not may_queue(before.lease) or before.lease.room != head.room:
+                continue
+            lease, name = self._take_head(len(heads)), before.lease.attempt
+            before.behind = lease.attempt
+            self.running[lease.attempt] = RunningAttempt(
+                lease, before.gpus, is_piece=lease.count > 1, since=now, after=name
+            )
+            begun.append(Begin(lease, before.gpus, name))
+        return begun
+
     def _take_some(self, most: int) -> list[Lease]:
         """Take commands out of the first waiting chunk, each as a complete lease."""
         lease = self.waiting.popleft()
@@ -187,36 +228,49 @@ class Slots:
         return not self.waiting and heads < self.room.cores and any(run.after for run in self.running.values())
 
     def _is_pressed(self) -> bool:
-        """True if something waits whose precedence is greater than that of queued commands."""
+        """True if something waits whose precedence is greater than that of commands in the guard that have not begun."""
         precedence = self.waiting[0].precedence if self.waiting else 0
-        return precedence > 0 and any(run.after and run.lease.precedence < precedence for run in self.running.values())
+        return precedence > 0 and any(
+            (run.after or (run.is_piece and not run.lease.function)) and run.lease.precedence < precedence
+            for run in self.running.values()
+        )
 
-    def recall(self, now: float) -> list[str]:
-        """Commands to take back from the guard's queue: those behind one that waits for other tasks; and those behind a
-        long one, while another slot is idle or something of greater precedence waits."""
-        is_wanted = self._is_idle() or self._is_pressed()
-        if not (is_wanted or any(run.lends and run.behind for run in self.running.values())):
-            return []
-        found = []
-        for run in self.running.values():
-            before = self.running.get(run.after)
-            if before is None or before.after or run.is_recalled:
+    def recall(self, now: float) -> list[Union[Recall, Shorten]]:
+        """What to take back from the guard: what is queued behind one that waits for other tasks; what is queued behind a
+        long one, while another slot is idle or something of greater precedence waits. Pieces are taken back, and what
+        runs of them ends with the command at hand, also if nobody else has a use for the slot: the server may have; and
+        at once if something of greater precedence waits."""
+        is_pressed = self._is_pressed()
+        is_wanted = is_pressed or self._is_idle()
+        found: list[Union[Recall, Shorten]] = []
+        for head in list(self.running.values()):
+            if head.after:
                 continue
-            if before.lends or (is_wanted and now >= before.since + LONG):
-                while True:
+            is_late = now >= head.since + LONG
+            is_over = is_pressed or is_late
+            if head.is_piece and not head.lease.function and is_over and not head.is_recalled and len(head.left) > 1:
+                head.is_recalled = True
+                found.append(Shorten(head.lease.attempt))
+            run = self.running.get(head.behind)
+            while run is not None:
+                if not run.is_recalled and (head.lends or (is_over if run.is_piece else is_late and is_wanted)):
                     run.is_recalled = True
-                    found.append(run.lease.attempt)
-                    if run.behind not in self.running:
-                        break
-                    run = self.running[run.behind]
+                    found.append(Recall(run.lease.attempt))
+                run = self.running.get(run.behind)
         return found
 
     def recall_at(self) -> Optional[float]:
         """When some may have to be recalled."""
-        if not (self._is_idle() or self._is_pressed()):
-            return None
-        queued = ((run, self.running.get(run.behind)) for run in self.running.values() if not run.after)
-        times = (run.since + LONG for run, behind in queued if behind is not None and not behind.is_recalled)
+        is_wanted = self._is_idle() or self._is_pressed()
+        times = []
+        for head in self.running.values():
+            if head.after:
+                continue
+            behind = self.running.get(head.behind)
+            has_rest = head.is_piece and not head.lease.function and not head.is_recalled and len(head.left) > 1
+            has_queue = behind is not None and not behind.is_recalled and (is_wanted or behind.is_piece)
+            if has_rest or has_queue:
+                times.append(head.since + LONG)
         return min(times, default=None)
 
     def _beginnable(self) -> Iterator[int]:
@@ -229,18 +283,20 @@ class Slots:
                 yield at
 
     def _take_piece(self, at: int, slots: int) -> Lease:
-        """Take one command, or as many calls as a runner gets at once, given the number of idle slots."""
+        """Take one command, or as many as guard or runner get at once, given the number of idle slots."""
         self.waiting.rotate(-at)  # what waits for its lane keeps its place
         taken = self._take_head(slots)
         self.waiting.rotate(at)
         return taken
 
     def _take_head(self, slots: int) -> Lease:
-        lease = self.waiting[0]
-        if not lease.function:
+        lease, mean = self.waiting[0], self._mean(self.waiting[0])
+        if not lease.function and (mean is None or not may_piece(lease)):
             return self._take_some(1)[0]
         # Idle slots share what is here; with more waiting behind, each gets a piece of its own.
-        count = piece(self._durations.get(lease.function), lease.count, 1 if lease.lane else slots)
+        count = piece(mean, lease.count, 1 if lease.lane else slots)
+        if not lease.function and count == 1:
+            return self._take_some(1)[0]
         count = min(count, lease.max_tasks_per_child or count)  # a runner of its own for each piece, if need be
         self.waiting.popleft()
         if count < lease.count:
@@ -248,7 +304,7 @@ class Slots:
         return part(lease, 0, count)
 
     def end(self, attempt: str, now: float = 0.0) -> Optional[RunningAttempt]:
-        """Remove an attempt, or a piece, that is over; calls of it that never began wait again."""
+        """Remove an attempt, or a piece, that is over; those of it that never began wait again."""
         run = self.running.pop(attempt, None)
         if run is not None:
             before, behind = self.running.get(run.after), self.running.get(run.behind)
@@ -256,19 +312,20 @@ class Slots:
                 before.behind = run.behind
             if behind is not None:
                 behind.after, behind.since = run.after, now
+                behind.is_recalled = behind.is_recalled and not behind.is_piece  # the rest of it is asked for anew
             elif not run.after:
                 self._gpus.extend(run.gpus)
-            if run.lease.function and run.done < run.lease.count:
+            if run.is_piece and run.done < run.lease.count:
                 self._add_again(part(run.lease, run.done, run.lease.count))
         return run
 
     # --- stops
     def stop_all(self, why: str, ending: dict[str, str], keep: bool) -> list[Stop]:
         """Stop everything because the pilot leaves at once; with `keep` commands may go on elsewhere from a checkpoint
-        [GWP G10]. `ending` gets the calls that are being stopped, and why."""
+        [GWP G10]. `ending` gets those of pieces that are being stopped, and why."""
         stops: list[Stop] = []
         for attempt, run in self.running.items():
-            if run.lease.function:
+            if run.is_piece:
                 ending.update(dict.fromkeys(run.left, why))
                 stops += [Stop(call, why) for call in run.left]
             elif not run.stopping:
@@ -281,15 +338,20 @@ class Slots:
         return [stop for attempt in list(self.running) for stop in self.move(attempt, why)]
 
     def cancel(self, attempt: str, why: str, ending: dict[str, str]) -> list[Stop]:
-        """Stop a running attempt, or a call in a piece, that was cancelled."""
+        """Stop a running attempt, or one of a piece, that was cancelled."""
         run = self.running.get(attempt)
-        if run is not None and not run.stopping:
+        if run is not None and not run.is_piece and not run.stopping:
             run.stopping = why
-        elif run is None and self.piece_of(parse_attempt(attempt)) is not None:
+        elif attempt not in ending and self.piece_of(parse_attempt(attempt)) is not None:
             ending[attempt] = why
         else:
             return []
         return [Stop(attempt, why)]
+
+    def runs(self, attempt: str) -> bool:
+        """True if an executor has this attempt, also as one of a piece, and it has not ended."""
+        run = self.running.get(attempt)
+        return (run is not None and not run.is_piece) or self.piece_of(parse_attempt(attempt)) is not None
 
     def move(self, attempt: str, why: str) -> list[Stop]:
         """Stop an attempt so that it goes on elsewhere; one without a checkpoint would only lose its work."""
@@ -302,25 +364,27 @@ class Slots:
     def was_recalled(self, run: RunningAttempt, report: Report) -> bool:
         """True if an ended command was recalled before it began, and waits again; else its duration is recorded."""
         if report.started is not None:
-            self.guard_queue.record(report.duration)
+            self.learn(run.lease, [report.duration])
         elif run.is_recalled and not run.stopping:
             self._add_again(run.lease)
             return True
         return False
 
-    def learn(self, function: str, durations: list[float]) -> None:
-        """Update the mean duration of a function's calls."""
+    def learn(self, lease: Lease, durations: list[float]) -> None:
+        """Update the mean duration of a function's calls, or of the commands of a run."""
         if not durations:
             return
-        mean = sum(durations) / len(durations)
-        before = self._durations.pop(function, mean)
-        self._durations[function] = 0.5 * before + 0.5 * mean
+        mean, kind = sum(durations) / len(durations), _kind(lease)
+        if not lease.function:
+            self.guard_queue.record(mean)
+        before = self._durations.pop(kind, mean)
+        self._durations[kind] = 0.5 * before + 0.5 * mean
         if len(self._durations) > DURATIONS_KEPT:
             self._durations.popitem(last=False)
 
     # --- attempts that wait for other tasks
     def set_waiting(self, attempt: str, call: str, is_waiting: bool) -> bool:
-        """Note whether an attempt, or this call of a piece, waits; False if nothing changed, as for a call that ended."""
+        """Note whether an attempt, or this one of a piece, waits; False if nothing changed, as for one that ended."""
         run = self.running.get(attempt)
         if run is None:
             return False
@@ -339,7 +403,7 @@ class Slots:
         return [str(shift(parse_attempt(name), run.done)) for name, run in self.running.items() if run.lends]
 
     def shorten(self, piece: str, count: int) -> list[str]:
-        """Let the calls of a piece from `count` on wait here again, because they did not begin; returns their names."""
+        """Let those of a piece from `count` on wait here again, because they did not begin; returns their names."""
         run = self.running.get(piece)
         if run is None or count >= run.lease.count:
             return []
@@ -349,9 +413,9 @@ class Slots:
         return names(rest)
 
     def piece_of(self, attempt: AttemptId) -> Optional[RunningAttempt]:
-        """The running piece that holds this call, if the call has not ended."""
+        """The piece that holds this attempt, if that has not ended."""
         for run in self.running.values():
-            if run.lease.function:
+            if run.is_piece:
                 first = parse_attempt(run.lease.attempt)
                 at = attempt.element - first.element
                 if run.done <= at < run.lease.count and shift(first, at) == attempt:
@@ -378,3 +442,7 @@ class Slots:
             self.waiting.clear()
             self.waiting.extend(kept)
         return out
+
+
+def _kind(lease: Lease) -> str:
+    return lease.function or lease.attempt.partition(".")[0]

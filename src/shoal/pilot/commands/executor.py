@@ -5,13 +5,11 @@ All methods but those given to the file threads run on the loop's thread.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import logging
 import os
 import signal
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import field, replace
 from functools import partial
@@ -20,20 +18,37 @@ from typing import Optional, Union
 from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_STDERR_TAIL
 from shoal.model.task.visible import NOT_VISIBLE
-from shoal.pilot.agent.events import Begin, Contact, Ended, Event, Recall, Settle, Signal, Started, Stop, Watch
+from shoal.pilot.agent.events import (
+    Begin,
+    Called,
+    Contact,
+    Ended,
+    Event,
+    Recall,
+    Settle,
+    Shorten,
+    Shortened,
+    Signal,
+    Started,
+    Stop,
+    Watch,
+)
+from shoal.pilot.agent.guard_queue import may_queue
 from shoal.pilot.commands import streams
 from shoal.pilot.commands.checkpoint_watch import CheckpointWatch
 from shoal.pilot.commands.ending import End
 from shoal.pilot.commands.files import NoSpace, NotVisible, StageError
+from shoal.pilot.commands.pieces import CommandPiece
 from shoal.pilot.commands.staging import Prepared, Staging
-from shoal.pilot.executor import GUARD_GONE
+from shoal.pilot.executor import GUARD_GONE, given_back
 from shoal.pilot.guard import messages, outcome, proctree
-from shoal.pilot.guard.channel import Channel
-from shoal.pilot.guard.spawn import BASES_KEPT, STREAM_SLACK
+from shoal.pilot.guard.guards import Guards
+from shoal.pilot.guard.spawn import STREAM_SLACK
 from shoal.pilot.host import disk_space, probe
 from shoal.pilot.host.file_threads import FileThreads
 from shoal.pilot.uplink.blobs import Blobs
 from shoal.pilot.uplink.log_upload import LogUpload
+from shoal.wire.chunk import single
 from shoal.wire.messages import Lease, Registered, Report
 
 log = logging.getLogger(__name__)
@@ -63,6 +78,8 @@ class _Here:
     sizes: Mapping[str, int] = field(default_factory=dict)  # bytes by stream, of what is kept
     wrote: Collection[str] = STREAMS  # streams that may hold something
     reported: bool = False
+    piece: Optional[CommandPiece] = None  # it stands for these; its lease is that of the first
+    part_of: Optional[CommandPiece] = None  # it is one of these, and has ended
 
     @property
     def own_streams(self) -> Collection[str]:
@@ -80,8 +97,7 @@ class CommandExecutor:
 
     def __init__(
         self,
-        channel: Channel,
-        guard_pid: int,
+        guards: Guards,
         stage: Staging,
         umask: int,
         feed: Callable[[Event], None],
@@ -90,9 +106,9 @@ class CommandExecutor:
         pause: Callable[[str], None],
         tails: LogUpload,
         blobs: Blobs,
-        others: Callable[[messages.FromGuard], object],
+        others: Callable[[messages.OnProcess], object],
     ) -> None:
-        self.channel, self.guard_pid, self.guard_lost = channel, guard_pid, False
+        self.guards, self.guard_lost = guards, False
         self._stage, self._umask = stage, umask
         self._feed, self._post = feed, post
         self._unfit, self._pause = unfit, pause  # the host takes no more tasks; none while there is no disk space
@@ -112,7 +128,6 @@ class CommandExecutor:
         self._checkpoints = CheckpointWatch(os.path.join(self._work, "checkpoints"), feed, post, lambda: blobs)
         self._space = disk_space.Space()
         self._fit_until = 0.0
-        self._sent_bases: deque[int] = deque(maxlen=BASES_KEPT)  # shared environments that the guard has
 
     def on_joined(self, registered: Registered) -> None:
         """Apply the server's settings on logs and times."""
@@ -121,11 +136,13 @@ class CommandExecutor:
 
     # --- the agent's actions
     def begin(self, action: Begin) -> None:
-        """Stage an attempt in and start it."""
-        lease = action.lease
-        out, err = streams.log_paths(self._log_dir or os.path.join(self._work, "logs"), lease.attempt)
-        here = self._here[lease.attempt] = _Here(lease, out, err, action.after)
-        if not self._log_dir:
+        """Stage an attempt, or a piece, in and start it."""
+        lease, piece = action.lease, None
+        if lease.count > 1:
+            lease, piece = single(lease), CommandPiece(lease)
+        out, err = streams.log_paths(self._log_folder, lease.attempt)
+        here = self._here[lease.attempt] = _Here(lease, out, err, action.after, piece=piece)
+        if not self._log_dir and piece is None:
             self._tails.add(lease.attempt, {"stdout": out, "stderr": err})
         unfit = self._lost_fitness()
         lack = "" if unfit else self.lack()
@@ -137,6 +154,10 @@ class CommandExecutor:
             self._file_threads.do(lambda: self._post(partial(self._start, here, self._prepare(here, action.gpus))))
         else:
             self._start(here, self._prepare(here, action.gpus))
+
+    @property
+    def _log_folder(self) -> str:
+        return self._log_dir or os.path.join(self._work, "logs")
 
     def _lost_fitness(self) -> str:
         """Called at each start, measured ten times a second at most: the loop measures too when leases come."""
@@ -157,44 +178,67 @@ class CommandExecutor:
 
     def stop(self, action: Stop) -> bool:
         """End an attempt, or keep it from starting; False if it is not here."""
-        here = self._here.get(action.attempt)
+        here = self._find(action.attempt)
         if here is None:
             return False
+        if here.piece is not None:
+            here.piece.stops[action.attempt] = action.why
+            self.guards.send_to(here.piece.name, messages.Stop(action.attempt, self.grace))
+            return True
         here.stop, here.keep = action.why, action.keep
         self._checkpoints.remove(action.attempt)  # what it writes from now on is looked at when it has ended
         log.info("stop attempt=%s why=%s", action.attempt, action.why)
-        self.channel.send(messages.Stop(action.attempt, self.grace))
+        self.guards.send(messages.Stop(action.attempt, self.grace))
+        return True
+
+    def _find(self, attempt: str) -> Optional[_Here]:
+        """The attempt, or the piece that it is one of and in which it has not ended."""
+        here = self._here.get(attempt)
+        if here is not None and here.piece is None:
+            return here
+        return next((one for one in self._here.values() if one.piece is not None and one.piece.has(attempt)), None)
+
+    def shorten(self, action: Shorten) -> bool:
+        """Take what has not begun of a piece from the guard; False if it is not here."""
+        here = self._here.get(action.piece)
+        if here is None or here.piece is None:
+            return False
+        self.guards.send(messages.Shorten(action.piece))
         return True
 
     def recall(self, action: Recall) -> None:
         """Take an attempt back that has not begun; the guard knows whether it has."""
         here = self._here.get(action.attempt)
         if here is not None and here.guarded:
-            self.channel.send(messages.Stop(action.attempt, None))
+            self.guards.send(messages.Stop(action.attempt, None))
 
     def signal(self, action: Signal) -> bool:
         """Send a signal to an attempt, if the guard finds that it runs; False if it is not here."""
-        is_here = action.attempt in self._here
-        if is_here and action.number in signal.valid_signals():
+        here = self._find(action.attempt)
+        if here is not None and action.number in signal.valid_signals():
             log.info("signal attempt=%s number=%d", action.attempt, action.number)
-            self.channel.send(messages.SendSignal(action.attempt, action.number))
-        return is_here
+            self.guards.send_to(here.lease.attempt, messages.SendSignal(action.attempt, action.number))
+        return here is not None
 
     def watch(self, action: Watch) -> bool:
         """Upload what an attempt writes as it writes it; False if it is not here."""
+        here = self._find(action.attempt)
+        if here is not None and here.piece is not None:
+            self._upload(here.piece, action.attempt)
         self._tails.watch(action.attempt, action.stream, proctree.now())
-        return action.attempt in self._here
+        return here is not None
 
     def directory(self, attempt: str) -> Optional[str]:
         """The directory that an attempt runs in; None if it is not here or has not begun."""
-        here = self._here.get(attempt)
+        here = self._find(attempt)
         return here.made.cwd if here is not None and here.made is not None and here.guarded else None
 
     def settle(self, action: Settle) -> None:
         """The server has decided on a report: nothing of the attempt stays here."""
-        here = self._here.pop(action.attempt, None)
-        if here is None:
-            return  # given back before it began
+        here = self._here.get(action.attempt)
+        if here is None or here.piece is not None:
+            return  # given back before it began, or one of a piece, which leaves nothing
+        del self._here[action.attempt]
         self._tails.settle(action.attempt)
         if here.made is not None:
             work = partial(self._put_away, here.made, action.accepted)
@@ -206,7 +250,7 @@ class CommandExecutor:
         if action.at < self._told_contact + CONTACT_EVERY:
             return  # that the guard counts from a little earlier does no harm
         self._told_contact = action.at
-        self.channel.send(messages.LastContact(action.at, self._kill_after))
+        self.guards.send(messages.LastContact(action.at, self._kill_after))  # the first has all exclusive tasks
 
     # --- from lease to guard
     def _prepare(self, here: _Here, gpus: tuple[int, ...]) -> Union[Prepared, StageError, OSError]:
@@ -273,23 +317,27 @@ class CommandExecutor:
         )
         if made.start_stage is not None and made.start_stage.image:
             start.stage_file, start.container = made.start_stage.mark, made.start_stage.name
-        if made.base.number not in self._sent_bases:
-            self._sent_bases.append(made.base.number)  # the guard forgets as we do: the one that it has longest
-            start.base_env = made.base.values
-        self.channel.send(start)
+        is_plain = may_queue(lease) and not lease.room.memory
+        request = start if here.piece is None else here.piece.start(start, self._log_folder)
+        self.guards.start(request, made.base.number, made.base.values, is_plain)
+        for attempt in here.piece.stops if here.piece is not None else ():
+            self.guards.send_to(lease.attempt, messages.Stop(attempt, self.grace))
 
     # --- from guard to report
     def fileno(self) -> int:
         """For selectors."""
-        return self.channel.fileno()
+        return self.guards.fileno()
 
     def receive(self) -> None:
         """Process what the guard reports."""
-        reports: list[messages.FromGuard] = self.channel.receive()
+        reports = self.guards.receive()
         over = {report.attempt for report in reports if type(report) is not messages.Started}
-        self.channel.hold()  # what comes of all this is sent at once
+        self.guards.hold()  # what comes of all this is sent at once
         for report in reports:
-            here = self._here.get(report.attempt)
+            here = self._here.get(getattr(report, "piece", "") or report.attempt)
+            if isinstance(report, (messages.Ran, messages.Shortened)) or (here is not None and here.piece is not None):
+                self._on_piece(here, report)
+                continue
             if here is None:
                 self._others(report)
                 continue
@@ -302,16 +350,62 @@ class CommandExecutor:
                     self._feed(Started(here.lease.attempt))
                 continue
             here.guarded = False
+            self.guards.over(here.lease.attempt)
             self._exclusive.discard(here.lease.attempt)
             self._checkpoints.remove(here.lease.attempt)
-            if isinstance(report, messages.NotStarted):
-                self._on_not_started(here, report)
-            else:
-                here.left_out, here.sizes, here.wrote = report.left_out, report.sizes, report.wrote
-                self._on_ended(here, outcome.judge(here.lease, report, here.started))
-        self.channel.flush()
-        if self.channel.closed:
+            self._on_end(here, report)
+        self.guards.flush()
+        if self.guards.closed:
             self.on_guard_lost()
+
+    def _on_end(self, here: _Here, report: messages.FromGuard) -> None:
+        if isinstance(report, messages.NotStarted):
+            self._on_not_started(here, report)
+        elif isinstance(report, messages.Ended):
+            here.left_out, here.sizes, here.wrote = report.left_out, report.sizes, report.wrote
+            self._on_ended(here, outcome.judge(here.lease, report, here.started))
+
+    def _on_piece(self, here: Optional[_Here], report: messages.FromGuard) -> None:
+        """Process what the guard reports on a piece."""
+        if here is None or here.piece is None:
+            return  # it was given up
+        piece = here.piece
+        if isinstance(report, messages.Ran):
+            self._unfit_starts = 0
+            if report.over:
+                self._close_piece(here)
+            batch = piece.take(report)
+            for attempt in piece.uploads.difference(piece.left):
+                self._end_upload(piece, attempt, ())
+            self._feed(Called(piece.name, batch, (), report.over))
+        elif isinstance(report, messages.Shortened):
+            piece.count = min(piece.count, report.count)
+            self._feed(Shortened(piece.name, report.count))
+        elif isinstance(report, messages.Started):
+            self._unfit_starts = 0
+            self._upload(piece, report.attempt)
+        else:
+            lease = piece.take_one()
+            one = _Here(lease, *streams.log_paths(self._log_folder, lease.attempt), made=here.made, part_of=piece)
+            if isinstance(report, messages.Ended):
+                one.started, one.stop = report.started, piece.stops.pop(lease.attempt, "")
+                self._upload(piece, lease.attempt)
+            self._on_end(one, report)
+
+    def _close_piece(self, here: _Here) -> None:
+        self.guards.over(here.lease.attempt)
+        del self._here[here.lease.attempt]
+
+    def _upload(self, piece: CommandPiece, attempt: str) -> None:
+        """Have the streams of one of a piece sent, where the server cannot read them."""
+        if not self._log_dir and attempt not in piece.uploads:
+            piece.uploads.add(attempt)
+            self._tails.add(attempt, dict(zip(STREAMS, streams.log_paths(self._log_folder, attempt))))
+
+    def _end_upload(self, piece: CommandPiece, attempt: str, cut: Collection[str]) -> None:
+        piece.uploads.discard(attempt)
+        self._tails.end(attempt, cut)
+        self._tails.settle(attempt)  # the files are not needed once they were sent
 
     def _on_not_started(self, here: _Here, failure: messages.NotStarted) -> None:
         report = outcome.not_started(here.lease, failure)
@@ -337,7 +431,7 @@ class CommandExecutor:
         """The host, not the task, is at fault; it takes no more."""
         # First leave: an end frees a slot, in which nothing new may begin.
         self._unfit(why)
-        self._end(here, Report(here.lease.attempt, "returned", "host_unfit", why, started=here.started))
+        self._end(here, given_back(here.lease.attempt, why, here.started))
 
     def _end(self, here: _Here, report: Report) -> None:
         if here.reported:
@@ -345,6 +439,11 @@ class CommandExecutor:
         here.reported, here.guarded = True, False
         if report.evidence == "no_space":
             self._pause(report.message)
+        if here.piece is not None:  # nothing of it began, or the guard is lost: what holds for one holds for all
+            self._close_piece(here)
+            all_of_it = tuple(replace(report, attempt=attempt) for attempt in here.piece.left)
+            self._feed(Called(here.piece.name, None, all_of_it, over=True))
+            return
         self._exclusive.discard(report.attempt)
         last = streams.last_line(here.out) if "stdout" in here.wrote else ""
         tail = ""
@@ -358,9 +457,15 @@ class CommandExecutor:
         if here.left_out:
             report = replace(report, message=streams.not_whole(report.message, here.left_out))
         log.debug("end attempt=%s outcome=%s cause=%s", report.attempt, report.outcome, report.cause)
-        self._tails.end(report.attempt, here.left_out)
+        if here.part_of is not None:
+            self._end_upload(here.part_of, report.attempt, here.left_out)
+        else:
+            self._tails.end(report.attempt, here.left_out)
         output = tuple(self._tails.read(proctree.now()))
-        self._feed(Ended(report, output, self._tails.has_more))
+        if here.part_of is not None:
+            self._feed(Called(here.part_of.name, None, (report,), False, output, self._tails.has_more))
+        else:
+            self._feed(Ended(report, output, self._tails.has_more))
 
     def _put_away(self, made: Prepared, accepted: bool) -> None:
         for wrong in self._stage.settle(made, accepted):
@@ -392,7 +497,7 @@ class CommandExecutor:
         if self._doubt is None:
             self._doubt = now  # perhaps the whole host slept, and the guard wakes as we do: once more
         else:
-            log.error("guard does not act pid=%d", self.guard_pid)
+            log.error("guard does not act pid=%d", self.guards.pids[0])
             self.on_guard_lost()
 
     def on_guard_lost(self) -> None:
@@ -400,27 +505,22 @@ class CommandExecutor:
         if self.guard_lost:
             return
         self.guard_lost = True
-        log.error("guard lost pid=%d attempts=%s", self.guard_pid, ",".join(self._here) or "none")
-        self.channel.close()
-        self._kill_guard()
+        log.error("guard lost pids=%s attempts=%s", self.guards.pids, ",".join(self._here) or "none")
+        self.guards.close()
+        self.guards.kill()
         proctree.kill_children(5.0)
         self._unfit(GUARD_GONE)
         for here in [here for here in self._here.values() if here.guarded]:
+            if here.piece is not None:
+                here.started = 0.0  # any of it may have begun
             self._give_back(here, GUARD_GONE)
-
-    def _kill_guard(self) -> None:
-        with contextlib.suppress(OSError):
-            os.kill(self.guard_pid, signal.SIGKILL)
 
     def close(self) -> None:
         """End the guard and whatever is left; wait for the file threads."""
         self._checkpoints.close()
         if not self.guard_lost:
-            self.channel.send(messages.Quit())
-            end = proctree.now() + 7.0
-            while not proctree.is_zombie(self.guard_pid) and proctree.now() < end:
-                time.sleep(0.005)
-            self._kill_guard()
+            self.guards.quit()
+            self.guards.wait(7.0)
         proctree.kill_children(5.0)
         # What the server never accepted leaves no half-published outputs.
         for here in self._here.values():

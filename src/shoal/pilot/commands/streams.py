@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from shoal.model.file_names import log_name
-from shoal.model.ids import parse_attempt
+from shoal.model.ids import AttemptId, parse_attempt
 from shoal.model.limits import MAX_LINE, MAX_STREAM
 from shoal.pilot.host.disk_space import is_full
 
@@ -41,9 +41,14 @@ def shared_log_folder(registered: Registered) -> str:
 
 def log_paths(folder: str, attempt: str) -> tuple[str, str]:
     """Files of stdout and stderr below a log folder."""
-    which = parse_attempt(attempt)
-    out, err = (log_name(which.run, which.element, which.number, stream) for stream in ("stdout", "stderr"))
-    return os.path.join(folder, out), os.path.join(folder, err)
+    return log_paths_of(folder, parse_attempt(attempt))
+
+
+def log_paths_of(folder: str, which: AttemptId) -> tuple[str, str]:
+    """The same for an attempt that was parsed before."""
+    run, element, number = which.run, which.element, which.number
+    out, err = log_name(run, element, number, "stdout"), log_name(run, element, number, "stderr")
+    return f"{folder}/{out}", f"{folder}/{err}"
 
 
 def open_stream(path: str) -> int:

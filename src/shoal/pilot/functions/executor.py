@@ -24,7 +24,7 @@ from shoal.pilot.commands.staging import Staging
 from shoal.pilot.executor import GUARD_GONE
 from shoal.pilot.functions.runners import Runners
 from shoal.pilot.guard import proctree
-from shoal.pilot.guard.messages import FromGuard, ToGuard
+from shoal.pilot.guard.messages import OnProcess, ToGuard
 from shoal.pilot.host import disk_space
 from shoal.pilot.host.file_threads import FileThreads
 from shoal.pilot.uplink.blobs import Blobs, NoBlob
@@ -203,7 +203,7 @@ class FunctionExecutor:
         """Process what runners report."""
         self._runners.receive()
 
-    def on_guard_message(self, report: FromGuard) -> bool:
+    def on_guard_message(self, report: OnProcess) -> bool:
         """Process what the guard reports on a runner; False if it is of something else."""
         return self._runners.hear_guard(report)
 

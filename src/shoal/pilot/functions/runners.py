@@ -26,7 +26,7 @@ from shoal.pilot.functions.listener import Listener, RunnerConnection
 from shoal.pilot.functions.runner_blobs import RunnerBlobs
 from shoal.pilot.functions.runner_process import RunnerKind, RunnerProcess, find_kind, write_code
 from shoal.pilot.guard import outcome, proctree
-from shoal.pilot.guard.messages import Ended, FromGuard, NotStarted, SendSignal, Started, Stop, ToGuard
+from shoal.pilot.guard.messages import Ended, NotStarted, OnProcess, SendSignal, Started, Stop, ToGuard
 from shoal.pilot.runner.main import CALLING
 from shoal.pilot.runner.messages import Describe, Described, Hello, NeedBlob, Progress, Stale
 from shoal.wire.messages import Batch, Lease, Report
@@ -522,7 +522,7 @@ class Runners:
         return min(over_at, one.bound_at, one.read_at or NEVER)
 
     # --- reports of the guard
-    def hear_guard(self, report: FromGuard) -> bool:
+    def hear_guard(self, report: OnProcess) -> bool:
         """Process a report on a runner; False: it is on something else."""
         one = self._runners.get(report.attempt)
         if one is None or isinstance(report, Started):

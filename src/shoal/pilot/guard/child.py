@@ -78,6 +78,12 @@ class Child:
             return not self.why and os.WTERMSIG(status) == signal.SIGKILL
         return not self.why and os.WEXITSTATUS(status) == 128 + signal.SIGKILL
 
+    @property
+    def is_plain(self) -> bool:
+        """It ended with exit code 0, and there is nothing else to say of it."""
+        left_out = self.out.left_out or self.err.left_out
+        return not (self.status or self.why or self.is_oom or self.no_space or left_out)
+
     def deadline(self, contact: Optional[tuple[float, float]]) -> float:
         """When a limit of it is due."""
         at = min(self.over_at, self.kill_at, self.name_at)

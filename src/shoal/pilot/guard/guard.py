@@ -1,4 +1,4 @@
-"""The guard: one small process per pilot that starts, watches and ends every task process [promise R6].
+"""The guard: a small process beside the pilot that starts, watches and ends every task process [promise R6].
 
 It is the parent of all tasks and a subreaper, so whatever a task starts comes back to it. It acts on its own
 in three cases only: a limit is passed, contact is lost under an exclusive task, the pilot is gone. A stopped
@@ -17,7 +17,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn, Optional
 
 from shoal.pilot.commands.streams import Blanks, Bound, open_stream
@@ -26,6 +27,7 @@ from shoal.pilot.guard.channel import Channel
 from shoal.pilot.guard.child import NEVER, Child
 from shoal.pilot.guard.oom import OomKills
 from shoal.pilot.guard.orphans import Orphans, Owner, ProcessMarks
+from shoal.pilot.guard.pieces import Piece
 from shoal.pilot.guard.queued_starts import QueuedStarts
 from shoal.pilot.host import registry
 from shoal.pilot.host.disk_space import Space
@@ -38,6 +40,7 @@ SWEEP_GIVE_UP = 5.0  # a process that not even SIGKILL ends (a dead disk) holds 
 NAME_AFTER = 0.05  # an attempt that is over sooner and wrote nothing never has files
 STARTED_LATE = 0.01  # so long the report of a start waits for others to go with: most often that of its end
 ENDED_LATE = 0.005  # the same for an end that leaves no slot idle
+PIECE_LATE = 0.05  # the same for one of a piece
 _SETTLED = b"settled"
 
 
@@ -53,6 +56,7 @@ class Guard:
         self._closing: dict[str, Child] = {}  # main process ended, the rest is swept
         self._by_pid: dict[int, Child] = {}
         self._waiting = QueuedStarts()
+        self._pieces: dict[str, Piece] = {}  # by their first attempt; also those that wait
         self._orphans = Orphans()
         self._contact: Optional[tuple[float, float]] = None
         self._work = self._kill_group = self._memory_group = ""
@@ -63,7 +67,9 @@ class Guard:
         self._due = NEVER  # no task is over a limit before
         self._send_at = NEVER  # the reports so far are sent then
         self._handlers: dict[type, Callable[[Any], None]] = {
-            messages.Start: self._on_start,
+            messages.Start: lambda start: self._take(self._spawner.prepare(start)),
+            messages.StartPiece: lambda start: self._take(self._spawner.prepare_piece(start)),
+            messages.Shorten: self._on_shorten,
             messages.Stop: self._on_stop,
             messages.SendSignal: self._on_signal,
             messages.LastContact: self._on_contact,
@@ -90,12 +96,18 @@ class Guard:
                 now = proctree.now()
                 self.step(now)
                 if now >= self._send_at or waits:
-                    self.channel.flush()
-                    self._send_at = NEVER
+                    self._flush()
                 if waits != self.channel.wants_write:
                     waits = not waits
                     poll.modify(connection, select.EPOLLIN | (select.EPOLLOUT if waits else 0))
         self.end_all()
+
+    def _flush(self) -> None:
+        """Send all reports."""
+        for piece in self._pieces.values():
+            self._report_piece(piece)
+        self.channel.flush()
+        self._send_at = NEVER
 
     def end_all(self) -> None:
         """Kill every task and all that came of it."""
@@ -147,24 +159,69 @@ class Guard:
             self._sweep(now)
 
     # --- messages of the pilot
-    def _on_start(self, start: messages.Start) -> None:
-        launch, before = self._spawner.prepare(start), start.after
-        if before in self._tasks or before in self._closing or before in self._waiting:
+    def _take(self, launch: spawn.Launch) -> None:
+        """Start a command or a piece, now or behind another one."""
+        before = launch.start.after
+        if launch.piece is not None:
+            self._pieces[launch.piece.name] = launch.piece
+        if any(before in known for known in (self._tasks, self._closing, self._waiting, self._pieces)):
             self._waiting.add(launch)
         else:
-            self._launch(launch)
+            self._begin(launch)
 
-    def _launch(self, launch: spawn.Launch) -> None:
-        start, attempt = launch.start, launch.start.attempt
+    def _begin(self, launch: spawn.Launch) -> None:
+        """Start a command; of a piece, the next one that can be started."""
+        piece = launch.piece
+        if piece is None:
+            if not self._launch(launch):
+                self._follow(launch.start.attempt)
+            return
+        while True:
+            following = piece.next()
+            if following is None:
+                break
+            start, is_stopped = following
+            if is_stopped:
+                self._report_piece(piece)
+                self._send(messages.NotStarted(start.attempt, "cancelled", "stopped", piece=piece.name), 0.0)
+            elif self._launch(launch._replace(start=start)):
+                return
+        del self._pieces[piece.name]
+        # While another piece is queued, the pilot may hear of it a little later.
+        at = proctree.now() + ENDED_LATE if self._waiting.is_followed(piece.name) else 0.0
+        self._send_ran(piece, piece.end())
+        self._send_at = min(self._send_at, at)
+        self._follow(piece.name)
+
+    def _report_piece(self, piece: Piece) -> None:
+        """Report what succeeded, before anything that comes after it."""
+        ran = piece.report()
+        if ran is not None:
+            self._send_ran(piece, ran)
+
+    def _send_ran(self, piece: Piece, ran: messages.Ran) -> None:
+        self.channel.hold()
+        number = self._space.trouble(piece.log_folder, proctree.now()) if ran.started else 0
+        if number:
+            for ended in piece.as_lost(ran, number):
+                self.channel.send(ended)
+            ran = messages.Ran(piece.name, [], [], [], [], ran.over)
+        if ran.started or ran.over:
+            self.channel.send(ran)
+
+    def _launch(self, launch: spawn.Launch) -> bool:
+        """Start a process; False: it could not be, and that was reported."""
+        start, attempt, piece = launch.start, launch.start.attempt, launch.piece
         opened: list[Bound] = []
         try:
             pid = self._spawner.spawn(launch, *self._open_streams(start, opened))
         except spawn.SpawnFailed as failure:
             for bound in opened:
                 self._blanks.finish(bound)
-            self._send(failure.report(attempt), 0.0)
-            self._follow(attempt)
-            return
+            if piece is not None:
+                self._report_piece(piece)
+            self._send(failure.report(attempt, piece.name if piece is not None else ""), 0.0)
+            return False
         out, err = opened
         spawn.set_limits(pid, start)
         now = proctree.now()
@@ -180,7 +237,9 @@ class Guard:
                 task.group = self._limits.take(task.memory, pid)
         self._tasks[attempt] = self._by_pid[pid] = task
         self._due = min(self._due, task.deadline(self._contact))
-        self._send(messages.Started(attempt, pid, time.time()), now + STARTED_LATE)
+        if piece is None:
+            self._send(messages.Started(attempt, pid, time.time()), now + STARTED_LATE)
+        return True
 
     def _open_streams(self, start: messages.Start, opened: list[Bound]) -> tuple[int, int]:
         try:
@@ -201,11 +260,24 @@ class Guard:
 
     def _follow(self, attempt: str) -> None:
         for launch in self._waiting.follow(attempt):
-            self._launch(launch)
+            self._begin(launch)
+
+    def _on_shorten(self, request: messages.Shorten) -> None:
+        piece = self._pieces.get(request.attempt)
+        if piece is not None and piece.begun:
+            self._report_piece(piece)
+            self._send(messages.Shortened(piece.name, piece.shorten()), 0.0)
 
     def _on_stop(self, stop: messages.Stop) -> None:
         task = self._tasks.get(stop.attempt)
-        if self._waiting.drop(stop.attempt) is not None:
+        piece = next((one for one in self._pieces.values() if one.index(stop.attempt) is not None), None)
+        if piece is not None and stop.grace is None:
+            if self._waiting.drop(stop.attempt) is not None:  # as a whole; else it has begun
+                del self._pieces[piece.name]
+                self._send(piece.end(), 0.0)
+        elif piece is not None and task is None:
+            piece.stop(stop.attempt)
+        elif self._waiting.drop(stop.attempt) is not None:
             self._send(messages.NotStarted(stop.attempt, "cancelled", "stopped"), 0.0)
         elif task is not None and stop.grace is not None:
             self._terminate(task, "stopped", stop.grace, proctree.now())
@@ -240,6 +312,10 @@ class Guard:
         for task in self._tasks.values():
             if now >= task.name_at:
                 self._name_streams(task)
+                piece = task.launch.piece
+                if piece is not None:
+                    self._report_piece(piece)
+                    self._send(messages.Started(task.attempt, task.pid, _wall_clock(task.began), piece.name), now)
             if lost and task.exclusive:
                 self._kill(task, "contact")
             elif now >= task.kill_at:
@@ -367,17 +443,36 @@ class Guard:
             if mine:
                 self._name_streams(task)  # what would not end may go on writing
             self._report_end(task)
-            self._follow(task.attempt)
+            if task.launch.piece is not None:
+                self._begin(task.launch)
+            else:
+                self._follow(task.attempt)
 
     def _report_end(self, task: Child) -> None:
         if task.group and self._limits is not None:
             self._limits.give_back(task.group)
         wrote = [name for name, bound in task.streams if self._blanks.finish(bound)]
         task.no_space = task.no_space or task.out.error or task.err.error
-        self._look_at_space(task, proctree.now())
-        # While there is enough queued, the pilot may receive several ends at once.
-        at = task.ended_at + ENDED_LATE if len(self._waiting) > 2 * len(self._tasks) else 0.0
-        self._send(task.ended(wrote), at)
+        piece = task.launch.piece
+        if piece is None or wrote or task.status:  # else when it is reported with others
+            self._look_at_space(task, proctree.now())
+        if piece is None:
+            # While there is enough queued, the pilot may receive several ends at once.
+            at = task.ended_at + ENDED_LATE if len(self._waiting) > 2 * len(self._tasks) else 0.0
+            self._send(task.ended(wrote), at)
+            return
+        started, at = _wall_clock(task.began), task.ended_at + PIECE_LATE
+        if task.is_plain and not wrote:
+            piece.add(started, task.ended_at - task.began, task.cpu, task.peak)
+            self._send_at = min(self._send_at, at)
+        else:
+            self._report_piece(piece)
+            self._send(replace(task.ended(wrote), piece=piece.name, started=started), at)
+
+
+def _wall_clock(at: float) -> float:
+    """A time of ours in seconds since the epoch."""
+    return time.time() - proctree.now() + at
 
 
 def _be_guard(sock: socket.socket) -> None:
@@ -405,20 +500,35 @@ def _be_guard(sock: socket.socket) -> None:
         raise
 
 
-def launch(private: Optional[int] = None) -> tuple[Channel, int]:
-    """Fork the guard; must be called before there is any thread. Returns the connection to it and its process number.
+def launch_all(count: int, is_confined: bool, private: Optional[int] = None) -> tuple[list[tuple[Channel, int]], bool]:
+    """Fork so many guards, all of them confined where that is wanted and permitted, and whether they are; must be called
+    before there is any thread. `private` is an open file that no guard must have."""
+    guards: list[tuple[Channel, int]] = []
+    for _ in range(count):
+        # A guard that had the pilot's end of the connection to another one would keep that from seeing the pilot's end.
+        files = [*([] if private is None else [private]), *(channel.fileno() for channel, _ in guards)]
+        confined = launch_confined(files) if is_confined else None
+        if confined is None and is_confined and guards:
+            break  # as many as there could be
+        is_confined = confined is not None
+        guards.append(confined or launch(files))
+    return guards, is_confined
 
-    `private` is an open file that the guard must not have.
+
+def launch(private: Sequence[int] = ()) -> tuple[Channel, int]:
+    """Fork a guard; must be called before there is any thread. Returns the connection to it and its process number.
+
+    `private` are open files that the guard must not have.
     """
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid:
         theirs.close()
         return Channel(ours), pid
-    return _live(theirs, [ours.fileno(), *([] if private is None else [private])])
+    return _live(theirs, [ours.fileno(), *private])
 
 
-def launch_confined(private: Optional[int] = None) -> Optional[tuple[Channel, int]]:
+def launch_confined(private: Sequence[int] = ()) -> Optional[tuple[Channel, int]]:
     """As `launch`, with the guard as process 1 of a PID namespace; None where this host does not permit that.
 
     The caller must be a subreaper. A process in between makes the namespace, since what makes one has all its later
@@ -428,7 +538,7 @@ def launch_confined(private: Optional[int] = None) -> Optional[tuple[Channel, in
     read, write = os.pipe()
     between = os.fork()
     if between == 0:
-        _launch_between(theirs, write, [ours.fileno(), read, *([] if private is None else [private])])
+        _launch_between(theirs, write, [ours.fileno(), read, *private])
     os.close(write)
     theirs.close()
     with open(read, "rb") as file:

@@ -42,8 +42,26 @@ class Start:
 
 
 @dataclass
+class StartPiece:
+    """Run commands on neighbouring elements one after another [ADR 0033], now or when the attempt `after` is over."""
+
+    attempt: str  # the first; the piece is known by it
+    start: list[Any]  # the fields of `Start` of the first one, which hold for all but for the following
+    envs: list[dict[str, str]]  # for each element: variables over those of `start`
+    argvs: list[list[str]]  # likewise; empty: all have the same
+    folder: str  # of their logs
+
+
+@dataclass
+class Shorten:
+    """Begin no more commands of a piece."""
+
+    attempt: str
+
+
+@dataclass
 class Stop:
-    """End an attempt, or take it out of the queue; without a grace only the latter."""
+    """End an attempt, or take it out of the queue; without a grace only the latter, and of pieces only whole ones."""
 
     attempt: str
     grace: Optional[float]
@@ -89,6 +107,7 @@ class Started:
     attempt: str
     pid: int
     at: float  # seconds since the epoch
+    piece: str = ""  # of which it is one; of those only such as take a while are reported
 
 
 @dataclass
@@ -100,6 +119,7 @@ class NotStarted:
     message: str
     exit_code: Optional[int] = None
     errno: int = 0
+    piece: str = ""  # of which it is one
 
 
 @dataclass
@@ -119,13 +139,38 @@ class Ended:
     no_space: int = 0  # number of the error by which output was lost
     folder: str = ""  # where that was
     sizes: dict[str, int] = field(default_factory=dict)  # bytes by stream, of what is kept
+    piece: str = ""  # of which it is one, and
+    started: float = 0.0  # when it began
 
 
-ToGuard = Union[Start, Stop, SendSignal, LastContact, WorkDirectory, Quit]
-FromGuard = Union[Started, NotStarted, Ended]
+@dataclass
+class Ran:
+    """Commands of a piece ended, in order, beginning with the first not reported before: all with exit code 0, and none
+    wrote anything. `over`: the piece holds its slot no longer, and what is left of it never began."""
+
+    attempt: str  # the piece
+    started: list[float]  # seconds since the epoch
+    duration: list[float]
+    cpu: list[float]
+    max_rss: list[int]
+    over: bool = False
+
+
+@dataclass
+class Shortened:
+    """Those of a piece from `count` on will not begin."""
+
+    attempt: str
+    count: int
+
+
+ToGuard = Union[Start, StartPiece, Shorten, Stop, SendSignal, LastContact, WorkDirectory, Quit]
+OnProcess = Union[Started, NotStarted, Ended]
+FromGuard = Union[OnProcess, Ran, Shortened]
 Message = Union[ToGuard, FromGuard]
 TYPES: tuple[type, ...] = (
-    Start, Stop, SendSignal, LastContact, WorkDirectory, Quit, Started, NotStarted, Ended,
+    Start, StartPiece, Shorten, Stop, SendSignal, LastContact, WorkDirectory, Quit, Started, NotStarted, Ended, Ran,
+    Shortened,
 )  # fmt: skip
 _NUMBERS = {kind: number for number, kind in enumerate(TYPES)}
 

@@ -24,6 +24,10 @@ class QueuedStarts:
     def __contains__(self, attempt: str) -> bool:
         return attempt in self._before
 
+    def is_followed(self, attempt: str) -> bool:
+        """True if something waits for this attempt."""
+        return attempt in self._behind
+
     def add(self, launch: Launch) -> None:
         """Queue a launch behind the attempt that it names."""
         self._before[launch.start.attempt] = launch.start.after

@@ -14,7 +14,8 @@ from collections import OrderedDict
 from typing import NamedTuple, Optional, Union
 
 from shoal.pilot.guard import proctree
-from shoal.pilot.guard.messages import NotStarted, Start
+from shoal.pilot.guard.messages import NotStarted, Start, StartPiece
+from shoal.pilot.guard.pieces import Piece
 from shoal.pilot.host import disk_space
 
 # The host lacks something: the task may do well elsewhere.
@@ -37,6 +38,7 @@ class Launch(NamedTuple):
 
     start: Start
     base: Union[_Env, str]
+    piece: Optional[Piece] = None  # of which it is one; the start of a whole piece is that of its template
 
 
 class SpawnFailed(Exception):
@@ -46,9 +48,9 @@ class SpawnFailed(Exception):
         super().__init__(message)
         self.number, self.cause, self.exit_code = number, cause, exit_code
 
-    def report(self, attempt: str) -> NotStarted:
+    def report(self, attempt: str, piece: str = "") -> NotStarted:
         """What the pilot is sent."""
-        return NotStarted(attempt, self.cause, str(self), self.exit_code, self.number)
+        return NotStarted(attempt, self.cause, str(self), self.exit_code, self.number, piece)
 
     @classmethod
     def for_streams(cls, error: OSError) -> SpawnFailed:
@@ -81,6 +83,18 @@ class Spawner:
             if len(self._bases) > BASES_KEPT:
                 self._bases.popitem(last=False)  # the pilot counts as we do, and sends it again
         return Launch(start, self._bases[start.base])
+
+    def prepare_piece(self, message: StartPiece) -> Launch:
+        """The same for a piece, with what its commands have in common of their own environments."""
+        piece = Piece(message)
+        launch = self.prepare(piece.template)
+        base = launch.base
+        if not isinstance(base, str):
+            try:
+                base = {**base, **_encode(piece.template.env), **self.mark}
+            except ValueError as error:
+                base = str(error)
+        return Launch(piece.template, base, piece)
 
     def spawn(self, launch: Launch, out: int, err: int) -> int:
         """Start a command in a session of its own, writing to two open files; returns its pid."""

@@ -7,6 +7,7 @@ Only noticeable changes are sent to the server, with exchanges that happen anywa
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Callable, Optional
 
 from shoal.pilot.guard import proctree
@@ -36,13 +37,13 @@ class HostUsage:
     def __init__(
         self,
         work: str,
-        guard_pid: int,
+        guards: Sequence[int],
         network: Latency,
         limit: Optional[Callable[[], Optional[float]]] = None,
         clock: Callable[[], float] = proctree.now,
         root: str = "/",
     ) -> None:
-        self._work, self._guard, self._network, self._limit = work, guard_pid, network, limit
+        self._work, self._guards, self._network, self._limit = work, guards, network, limit
         self._clock, self._proc = clock, os.path.join(root, "proc")
         self._sent: dict[str, TagValue] = {}
         self._measure_at = self._send_at = 0.0
@@ -109,15 +110,15 @@ class HostUsage:
 
     def _tasks(self) -> tuple[int, float]:
         """Bytes resident in all tasks, and seconds of CPU time of all there ever were: what ended is counted with
-        who waited for it, in the end the guard."""
+        who waited for it, in the end the guards."""
         memory, ticks = 0, 0
-        for pid in proctree.descend(self._guard):
+        for pid in (one for guard in self._guards for one in proctree.descend(guard)):
             # The second field is a name in parentheses and may hold anything.
             fields = self._read(f"{pid}/stat").rpartition(")")[2].split()
             if len(fields) < 22:
                 continue
             ticks += int(fields[13]) + int(fields[14])
-            if pid != self._guard:
+            if pid not in self._guards:
                 ticks += int(fields[11]) + int(fields[12])
                 memory += int(fields[21]) * _PAGE
         return memory, ticks / _TICK

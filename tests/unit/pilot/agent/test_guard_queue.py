@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+from shoal.pilot.agent.events import Recall, Shorten, Stop
 from shoal.pilot.agent.guard_queue import AHEAD, LONG, SHORT
 from shoal.pilot.agent.slots import Slots
-from shoal.wire.messages import Capacity, Lease, Report
+from shoal.wire.chunk import single
+from shoal.wire.messages import Capacity, Held, Lease, Report
 
 
 def commands(count: int, **more: object) -> Lease:
@@ -82,7 +87,7 @@ def test_behind_a_long_one_they_are_called_back_once_a_slot_is_idle() -> None:
     for element in (2, 4, 6):
         slots.end(f"r1.{element}#1@1", 0.05)
     assert slots.recall(0.06) == [] and slots.recall_at() == LONG
-    assert slots.recall(LONG) == ["r1.3#1@1", "r1.5#1@1"]
+    assert slots.recall(LONG) == [Recall("r1.3#1@1"), Recall("r1.5#1@1")]
     assert slots.recall(LONG) == [], "once"
     run = slots.end("r1.3#1@1", 0.2)
     assert run is not None and slots.was_recalled(run, Report("r1.3#1@1", "failed", "cancelled", "stopped"))
@@ -114,7 +119,7 @@ def test_what_goes_before_others_stands_in_no_line_and_has_them_called_back_if_o
     slots.add(Lease("r2.1#1@1", Capacity(1), "safe", command=["true"], cwd="/", precedence=1))
     assert slots.begin(0.01) == [] and slots.recall(0.01) == []
     assert slots.recall_at() == LONG
-    called = slots.recall(LONG)
+    called = [one.attempt for one in slots.recall(LONG) if isinstance(one, Recall)]
     assert called and called == [name for name, run in slots.running.items() if run.after]
     assert slots.recall(LONG) == [] and slots.recall_at() is None, "they are called once"
     for name in called:
@@ -122,3 +127,124 @@ def test_what_goes_before_others_stands_in_no_line_and_has_them_called_back_if_o
         assert run is not None and slots.was_recalled(run, Report(name, "failed", "cancelled"))
     slots.end("r1.1#1@1", LONG)
     assert slots.begin(LONG)[0].lease.attempt == "r2.1#1@1"
+
+
+# --- pieces [ADR 0033]
+def known(mean: float = 0.001, cores: int = 2) -> Slots:
+    slots = Slots(Capacity(cores, gpus=cores))
+    slots.learn(commands(1), [mean])
+    return slots
+
+
+def test_short_commands_of_an_array_go_in_pieces_one_in_each_slot_and_one_behind_it() -> None:
+    slots = known()
+    slots.add(commands(200))
+    begun = slots.begin(0.0)
+    assert [(begin.lease.count, begin.after) for begin in begun] == [
+        (20, ""), (20, ""), (20, "r1.1#1@1"), (20, "r1.21#1@1"),
+    ]  # fmt: skip
+    assert begun[0].lease.params == [{"x": n} for n in range(20)], "as it came, not filled in"
+    assert slots.begin(0.0) == [] and slots.waiting[0].count == 120
+    assert Held("r1.41#1@1", "leased") in slots.held(9.0) and Held("r1.1#1@1", "running") in slots.held(9.0)
+    slots.end("r1.1#1@1", 1.0)
+    assert [lease.attempt for lease in slots.waiting][:1] == ["r1.1#1@1"], "what never began waits again"
+
+
+def test_nothing_is_known_of_other_runs_and_long_ones_go_one_by_one() -> None:
+    slots = known()
+    other = replace(commands(200), attempt="r2.1#1@1")
+    slots.add(other)
+    assert {begin.lease.count for begin in slots.begin(0.0)} == {1}
+    slots = known(mean=0.015)
+    slots.add(commands(200))
+    assert {begin.lease.count for begin in slots.begin(0.0)} == {1}
+
+
+def test_what_needs_something_of_its_own_goes_one_by_one() -> None:
+    for more in (
+        {"stdin": "x"}, {"stdin_data": "eA=="}, {"outputs": ["o"]}, {"inputs": ["i"]}, {"setup": ["a"]}, {"stdout": "o"},
+        {"shell": "true"}, {"own": True}, {"cwd": ""}, {"container": "c"}, {"checkpoint": ["c"]}, {"precedence": 1},
+    ):  # fmt: skip
+        slots = known()
+        slots.add(commands(200, **more))
+        assert {begin.lease.count for begin in slots.begin(0.0)} == {1}, more
+
+
+def test_what_goes_before_others_has_pieces_taken_back_at_once() -> None:
+    slots = known(cores=1)
+    slots.add(commands(100))
+    slots.begin(0.0)
+    assert slots.recall(0.01) == []
+    slots.add(Lease("r2.1#1@1", Capacity(1), "safe", command=["true"], cwd="/", precedence=1))
+    assert slots.recall(0.01) == [Shorten("r1.1#1@1"), Recall("r1.21#1@1")]
+    assert slots.recall(0.01) == [], "once"
+    slots.end("r1.21#1@1", 0.02)
+    assert slots.shorten("r1.1#1@1", 3) and slots.waiting[0].attempt == "r2.1#1@1"
+    run = slots.running["r1.1#1@1"]
+    run.done = 3
+    slots.end("r1.1#1@1", 0.02)
+    assert [begin.lease.attempt for begin in slots.begin(0.02)] == ["r2.1#1@1"]
+    assert sum(lease.count for lease in slots.waiting) == 97
+
+
+def test_behind_a_long_one_of_a_piece_nothing_waits_longer_than_a_moment() -> None:
+    slots = known(cores=1)
+    slots.add(commands(100))
+    slots.begin(0.0)
+    assert slots.recall_at() == LONG
+    assert slots.recall(LONG) == [Shorten("r1.1#1@1"), Recall("r1.21#1@1")]
+    assert slots.recall_at() is None
+
+
+def test_a_piece_that_moved_up_is_asked_again() -> None:
+    slots = known(cores=1)
+    slots.add(commands(100))
+    slots.begin(0.0)
+    slots.recall(LONG)
+    slots.running["r1.1#1@1"].done = 20
+    slots.end("r1.1#1@1", 0.2)  # the guard had begun the next one when it was asked for it
+    assert slots.recall(0.2 + LONG) == [Shorten("r1.21#1@1")]
+
+
+def test_an_order_finds_one_of_a_piece_until_that_has_ended() -> None:
+    slots, ending = known(cores=1), dict[str, str]()
+    slots.add(commands(100))
+    slots.begin(0.0)
+    slots.running["r1.1#1@1"].done = 2
+    assert slots.runs("r1.3#1@1") and not slots.runs("r1.2#1@1") and not slots.runs("r1.90#1@1")
+    assert slots.cancel("r1.1#1@1", "no", ending) == [] == slots.cancel("r1.2#1@1", "no", ending)
+    assert slots.cancel("r1.3#1@1", "no", ending) == [Stop("r1.3#1@1", "no")] and ending == {"r1.3#1@1": "no"}
+
+
+def test_distinct_commands_of_a_run_are_joined_while_they_wait() -> None:
+    slots = known(cores=1)
+    leases = [
+        Lease(
+            f"r1.{n}#1@1",
+            Capacity(1),
+            "safe",
+            ["prog", f"{{{n}}}", "a b"],
+            cwd="/",
+            env={"SHOAL_SEED": str(n)},
+            proof=f"p{n}",
+        )
+        for n in range(1, 61)
+    ]
+    for lease in leases:
+        slots.add(lease)
+    assert [lease.count for lease in slots.waiting] == [60]
+    first = slots.begin(0.0)[0].lease
+    assert [single(first, at) for at in range(20)] == [replace(lease, proof="p1") for lease in leases[:20]]
+    others: tuple[dict[str, Any], ...] = (
+        {"cwd": "/x"},
+        {"command": ["prog"]},
+        {"env": {}},
+        {"outputs": ["o"]},
+        {"attempt": "r1.63#1@1"},
+        {"time": 1.0},
+    )
+    for other in others:
+        slots = known()
+        slots.add(leases[0])
+        slots.add(replace(leases[1], **other))
+        assert len(slots.waiting) == 2, other

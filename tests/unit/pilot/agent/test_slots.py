@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shoal.model.ids import parse_attempt
-from shoal.pilot.agent.events import Stop
+from shoal.pilot.agent.events import Recall, Stop
 from shoal.pilot.agent.slots import Slots
 from shoal.wire.messages import Capacity, Held, Lease
 
@@ -47,7 +47,7 @@ def calls(first: int, count: int, cores: int = 1) -> Lease:
 
 def test_idle_slots_share_the_calls_of_a_chunk_in_pieces() -> None:
     slots = Slots(Capacity(2))
-    slots.learn("gAU=", [0.0012])
+    slots.learn(calls(1, 1), [0.0012])
     slots.add(calls(1, 30))
     begun = slots.begin(5.0)
     assert [(b.lease.attempt, b.lease.count) for b in begun] == [("r1.1#1@1", 15), ("r1.16#1@1", 15)]
@@ -56,7 +56,7 @@ def test_idle_slots_share_the_calls_of_a_chunk_in_pieces() -> None:
 
 def test_a_piece_is_twenty_milliseconds_of_work() -> None:
     slots = Slots(Capacity(1))
-    slots.learn("gAU=", [0.004])
+    slots.learn(calls(1, 1), [0.004])
     slots.add(calls(1, 30))
     (begun,) = slots.begin(5.0)
     assert begun.lease.count == 5
@@ -74,7 +74,7 @@ def test_neighbours_that_come_one_after_another_wait_as_one() -> None:
 
 def test_what_is_held_is_told_in_ranges_and_the_call_under_way_only_if_it_takes_a_while() -> None:
     slots = Slots(Capacity(1))
-    slots.learn("gAU=", [0.001])
+    slots.learn(calls(1, 1), [0.001])
     slots.add(calls(1, 30))
     slots.begin(5.0)
     slots.running["r1.1#1@1"].done = 2
@@ -86,7 +86,7 @@ def test_what_is_held_is_told_in_ranges_and_the_call_under_way_only_if_it_takes_
 
 def test_what_of_a_piece_never_began_waits_again_in_front() -> None:
     slots = Slots(Capacity(1))
-    slots.learn("gAU=", [0.001])
+    slots.learn(calls(1, 1), [0.001])
     slots.add(calls(1, 30))
     slots.begin(5.0)
     slots.running["r1.1#1@1"].done = 3
@@ -165,7 +165,7 @@ def test_a_wide_task_with_a_precedence_gets_the_slots_as_they_become_free() -> N
 
 def test_the_rest_of_a_piece_waits_behind_what_goes_before_it() -> None:
     slots = Slots(Capacity(1))
-    slots.learn("gAU=", [0.004])
+    slots.learn(calls(1, 1), [0.004])
     slots.add(calls(1, 30))
     slots.begin(5.0)
     slots.add(replace(calls(91, 1), precedence=1))
@@ -182,7 +182,7 @@ def lane(first: int, count: int) -> Lease:
 
 def test_calls_of_one_lane_are_made_one_after_another_and_hold_no_other_lane_back() -> None:
     slots = Slots(Capacity(4))
-    slots.learn("gAU=", [0.004])
+    slots.learn(calls(1, 1), [0.004])
     slots.add(lane(1, 8))
     slots.add(lane(21, 3))
     slots.add(lease(30))
@@ -204,7 +204,7 @@ def test_lanes_are_not_joined() -> None:
 
 def test_a_piece_has_no_more_calls_than_one_process_may_make() -> None:
     slots = Slots(Capacity(1))
-    slots.learn("gAU=", [0.0001])
+    slots.learn(calls(1, 1), [0.0001])
     slots.add(replace(calls(1, 30), max_tasks_per_child=3))
     (begun,) = slots.begin(5.0)
     assert begun.lease.count == 3
@@ -232,7 +232,7 @@ def test_a_waiting_attempt_lends_its_cores_until_it_goes_on_or_ends() -> None:
 
 def test_a_wait_of_a_call_ends_with_the_call() -> None:
     slots = Slots(Capacity(1))
-    slots.learn("gAU=", [0.001])
+    slots.learn(calls(1, 1), [0.001])
     slots.add(calls(1, 3))
     (begun,) = slots.begin(0.0)
     assert begun.lease.count == 3
@@ -245,7 +245,7 @@ def test_a_wait_of_a_call_ends_with_the_call() -> None:
 
 def test_calls_behind_one_that_waits_are_made_elsewhere() -> None:
     slots = Slots(Capacity(1))
-    slots.learn("gAU=", [0.001])
+    slots.learn(calls(1, 1), [0.001])
     slots.add(calls(1, 3))
     slots.begin(0.0)
     slots.set_waiting("r1.1#1@1", "r1.1#1", True)
@@ -276,4 +276,4 @@ def test_commands_queued_in_the_guard_behind_one_that_waits_are_recalled_at_once
     assert [begin.after for begin in slots.begin(0.0)] == ["", "r1.1#1@1"]
     assert slots.recall(0.0) == []
     slots.set_waiting("r1.1#1@1", "r1.1#1", True)
-    assert slots.recall(0.0) == ["r1.2#1@1"]
+    assert slots.recall(0.0) == [Recall("r1.2#1@1")]

@@ -67,4 +67,4 @@ def test_every_field_of_a_message_arrives_and_every_message_has_a_number() -> No
     start = Start("a", ["true"], "/", {"A": "b"}, "out", "err", 5.0, 0o022, memory=7, container="c")
     start.base_env = {"C": "d"}
     assert unpack(pack(start)) == start
-    assert len(set(TYPES)) == len(TYPES) == 9
+    assert len(set(TYPES)) == len(TYPES) == 13

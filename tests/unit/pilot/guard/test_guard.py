@@ -77,6 +77,19 @@ class Line:
                 selector.select(0.02 if self.channel.wants_write else 0.5)
                 self._reports += self.channel.receive()
 
+    def next(self, piece: str, seconds: float = 60.0) -> FromGuard:
+        """The next report on a piece, or one of it."""
+        end = time.monotonic() + seconds
+        while True:
+            for report in self._reports:
+                if piece in (report.attempt, getattr(report, "piece", "")):
+                    self._reports.remove(report)
+                    return report
+            assert time.monotonic() < end and not self.channel.closed, (piece, self._reports)
+            self.channel.flush()
+            time.sleep(0.005)
+            self._reports += self.channel.receive()
+
     def run(self, *argv: str, **more: Any) -> Ended:
         self.start("a", *argv, **more)
         return self.hear(Ended, "a")

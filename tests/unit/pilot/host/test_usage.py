@@ -24,7 +24,7 @@ class Host:
         self.network = Latency(Random(1))
         self.load("1.00")
         self.memory(1000)
-        self.usage = HostUsage(str(root), 0, self.network, lambda: self.room, lambda: self.now, str(root))
+        self.usage = HostUsage(str(root), [0], self.network, lambda: self.room, lambda: self.now, str(root))
 
     def load(self, text: str) -> None:
         (self.root / "proc/loadavg").write_text(f"{text} 0.5 0.4 1/300 4711\n")
@@ -127,7 +127,7 @@ def test_on_this_machine_it_finds_a_child_that_works() -> None:
     try:
         assert child.stdout is not None
         child.stdout.readline()
-        told = HostUsage("/", os.getpid(), Latency(Random(1))).all()
+        told = HostUsage("/", [os.getpid()], Latency(Random(1))).all()
     finally:
         child.kill()
         child.wait()
