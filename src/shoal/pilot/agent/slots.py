@@ -36,6 +36,7 @@ class RunningAttempt:
     after: str = ""  # it is queued in the guard behind this attempt, and takes no capacity yet
     behind: str = ""  # the attempt that is queued behind it
     is_recalled: bool = False  # it shall leave the guard's queue and wait here again
+    asked_back: str = ""  # why it goes back to the server once it has left the guard's queue
     waits_at: Optional[int] = None  # the call of the piece, or 0, that waits for other tasks
 
     @property
@@ -300,11 +301,13 @@ class Slots:
         return [Stop(attempt, run.stopping, keep=True)]
 
     def was_recalled(self, run: RunningAttempt, report: Report) -> bool:
-        """True if an ended command was recalled before it began, and waits again; else its duration is recorded."""
+        """True if an ended command was recalled before it began, and waits again unless the server asked for it; else its
+        duration is recorded."""
         if report.started is not None:
             self.guard_queue.record(report.duration)
         elif run.is_recalled and not run.stopping:
-            self._add_again(run.lease)
+            if not run.asked_back:
+                self._add_again(run.lease)
             return True
         return False
 
@@ -378,3 +381,14 @@ class Slots:
             self.waiting.clear()
             self.waiting.extend(kept)
         return out
+
+    def ask_guard(self, attempt: AttemptId, count: int, why: str) -> list[str]:
+        """Those of `count` neighbouring commands that are queued in the guard, to be recalled: the server wants them back,
+        unless they begin before the guard hears of it."""
+        found = []
+        for name, run in self.running.items():
+            if run.after and 0 <= parse_attempt(name).element - attempt.element < count:
+                if parse_attempt(name)._replace(element=attempt.element) == attempt:
+                    run.is_recalled, run.asked_back = True, why or "asked back"
+                    found.append(name)
+        return found
