@@ -72,7 +72,10 @@ class OwnPilot:
             and engine.busy
             and self.service.clock() >= max(self._next, self.service.drained_at + DRAINED_PAUSE)
         ):
-            await self._start()
+            try:
+                await self._start()
+            except OSError as error:  # a full disk, or no more processes: the server goes on answering
+                self._delay(f"could not be started: {error.strerror}")
 
     def _bury(self) -> bool:
         """Report a dead process of our pilot without waiting for its lease: its guard has ended what it ran. False: the
@@ -90,15 +93,19 @@ class OwnPilot:
         return True
 
     def _ended(self, code: int) -> None:
-        if code == 0:
-            return
+        if code:
+            self._delay(
+                f"was killed by signal {-code}" if code < 0 else f"ended with code {code}: {self._last_lines()}"
+            )
+
+    def _delay(self, how: str) -> None:
+        """Start another pilot a while after one that failed, later each time."""
         self._failures += 1
         pause = PAUSES[min(self._failures, len(PAUSES) - 1)]
         self._next = self.service.clock() + pause
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}: {self._last_lines()}"
         trouble = f"the pilot on this machine {how}; another is started in {pause:.0f} s"
         self.service.engine.describe_server(trouble=trouble)
-        log.error("local pilot code=%d failures=%d next_in=%.0f", code, self._failures, pause)
+        log.error("local pilot failures=%d next_in=%.0f: it %s", self._failures, pause, how)
 
     def _last_lines(self) -> str:
         """The last lines that the pilot logged before it ended."""
@@ -128,7 +135,8 @@ class OwnPilot:
         with contextlib.suppress(ProcessLookupError):
             _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
             resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (self._original.files, hard))
-        (self._dir / PID_FILE).write_text(str(self._process.pid))
+        with contextlib.suppress(OSError):  # on a full disk its death is found by its lease
+            (self._dir / PID_FILE).write_text(str(self._process.pid))
         log.info("local pilot pid=%d", self._process.pid)
 
     async def wait_gone(self, within: float) -> None:

@@ -140,7 +140,7 @@ def running(state: Path) -> Client | None:
         )
     client = Client(server.url, server.token)
     # Right after it started, or on a machine under load, it may answer late: ask twice.
-    return client if client.health() or client.health(timeout=5.0) else None
+    return client if client.health() or (not _is_stopped(server.pid) and client.health(timeout=5.0)) else None
 
 
 def _is_server(pid: int) -> bool:
@@ -164,7 +164,7 @@ def not_answering(state: Path) -> Unreachable | None:
     for pid in (server.pid if server is not None else 0, named):
         words = _words(pid) if is_alive(pid) else []
         if "shoal.server" in words and str(state) in words:
-            is_stopped = _run_state(pid) in ("T", "t")
+            is_stopped = _is_stopped(pid)
             hint = f"`kill -CONT {pid}` lets it go on" if is_stopped else (
                 f"its log: {state / SERVER_LOG}; `kill -9 {pid}` ends it if it stays so: what its pilots run goes on, "
                 "and the next command starts another"
@@ -185,6 +185,10 @@ def is_alive(pid: int) -> bool:
     except PermissionError:
         return True
     return _run_state(pid) != "Z"
+
+
+def _is_stopped(pid: int) -> bool:
+    return _run_state(pid) in ("T", "t")
 
 
 def _run_state(pid: int) -> str:

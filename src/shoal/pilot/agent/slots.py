@@ -387,8 +387,11 @@ class Slots:
         unless they begin before the guard hears of it."""
         found = []
         for name, run in self.running.items():
-            if run.after and 0 <= parse_attempt(name).element - attempt.element < count:
-                if parse_attempt(name)._replace(element=attempt.element) == attempt:
-                    run.is_recalled, run.asked_back = True, why or "asked back"
-                    found.append(name)
+            named = parse_attempt(name)
+            is_meant = (
+                0 <= named.element - attempt.element < count and named._replace(element=attempt.element) == attempt
+            )
+            if run.after and is_meant:
+                run.is_recalled, run.asked_back = True, why or "asked back"
+                found.append(name)
         return found

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shoal.pilot.agent.guard_queue import AHEAD, LONG, SHORT
 from shoal.pilot.agent.events import Ended, Leave, Recall, Settle
+from shoal.pilot.agent.guard_queue import AHEAD, LONG, SHORT
 from shoal.pilot.agent.slots import Slots
 from shoal.wire.messages import Capacity, Lease, Order, Report
 from tests.unit.pilot.agent.test_agent import Driver, only
