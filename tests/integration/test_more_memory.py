@@ -22,8 +22,8 @@ def test_each_raise_of_memory_is_told_at_once_and_at_the_end(terminal: Terminal)
     assert (terminal.cwd / "told").read_text().count("start") == 2
     assert ".1 ran out of memory and is tried again with " in said.err, said
     assert "needed more memory than stated" in said.err, said
-    swept = terminal.good("sweep", "--memory", "100M", "x=1", "--", *words("swept"))
-    assert "1 task needed more memory than stated" in swept.out + swept.err, swept
+    swept = terminal.good("sweep", "--memory", "100M", "x=1..2", "--", *words("swept"))
+    assert "2 tasks each needed more memory than stated" in swept.out + swept.err, swept
 
 
 def test_with_max_memory_as_memory_the_limit_holds_and_there_is_one_start(terminal: Terminal) -> None:

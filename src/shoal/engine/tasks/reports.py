@@ -326,7 +326,7 @@ def _fail(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report)
     state.emit(
         "task_retried", task=task.id, attempt=live.id.number, pilot=pilot, cause=found.value, message=report.message,
         exit_code=report.exit_code, stderr_tail=report.stderr_tail, left=task.spec.retries - task.retries,
-        burnt=step.burn, why=step.why, **({"memory": step.memory} if step.memory else {}),
+        burnt=step.burn, why=step.why, memory=step.memory or 0,
     )  # fmt: skip
 
 
