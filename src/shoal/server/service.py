@@ -182,7 +182,7 @@ class Service:
         changed, so it is discarded and rebuilt from the database: only the command's sender gets an error."""
         now = self.clock()
         with self._contained(type(command).__name__, _sender(command)):
-            self.engine.state.disk_full = self.writer.trouble
+            self.engine.describe_server(disk_full=self.writer.trouble)
             self._resume(now)
             return self.engine.handle(command, now)
 
