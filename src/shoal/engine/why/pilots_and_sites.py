@@ -9,7 +9,7 @@ from shoal.engine.matching.eligibility import eligibility_of, static_misfit
 from shoal.engine.records import Pilot
 from shoal.engine.state import State
 from shoal.engine.why.ready_task import START, why_ready, widest_ban
-from shoal.engine.why.reason import DISK_FULL, Reason
+from shoal.engine.why.reason import Reason
 from shoal.model.policy import outward
 from shoal.model.quantities import many, show_duration
 
@@ -43,7 +43,7 @@ def why_pilot(state: State, pilot: Pilot) -> list[Reason]:
         return [Reason("holds", f"it holds {many(pilot.held, 'attempt')} on {many(pilot.room.cores, 'core')}")]
     shut = closed(state)
     if shut:
-        return [Reason(DISK_FULL if state.disk_full else "quarantine", shut)]
+        return [Reason("disk_full", shut) if state.disk_full else Reason("quarantine", shut)]
     return [_idle(state, pilot)]
 
 

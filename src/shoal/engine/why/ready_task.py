@@ -11,7 +11,7 @@ from shoal.engine.matching.fit_now import holds_now, may_try, too_short
 from shoal.engine.matching.pilot_attributes import all_facts, attributes, lookup, static_facts, time_left
 from shoal.engine.records import Array, Pilot
 from shoal.engine.state import State
-from shoal.engine.why.reason import DISK_FULL, NOT_VISIBLE, TOO_LARGE, Reason
+from shoal.engine.why.reason import NOT_VISIBLE, TOO_LARGE, Reason
 from shoal.model.limits import POISON_LOSSES
 from shoal.model.policy import INTERVAL
 from shoal.model.quantities import many, show_duration
@@ -32,7 +32,7 @@ def why_ready(state: State, array: Array, element: int = 0) -> Reason:
         return Reason("not_durable", "its submission is on its way to the disk", "nothing to do, it goes on by itself")
     shut = closed(state)
     if shut and state.disk_full:
-        return Reason(DISK_FULL, shut, "free some space there, for example with `shoal prune`; it goes on by itself")
+        return Reason("disk_full", shut, "free some space there, for example with `shoal prune`; it goes on by itself")
     if shut:
         return Reason("quarantine", shut, "nothing to do, it goes on by itself")
     if array.throttled:

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 TOO_LARGE, PARENTS, NOT_VISIBLE = "too_large", "parents", "not_visible"
 # No pilot that is connected can ever run it: it waits until another joins, or an administrator changes the policy. An
 # embedded server has this machine only, so that there nobody need wait.
-DISK_FULL = "disk_full"
 IMPOSSIBLE = frozenset({TOO_LARGE, NOT_VISIBLE, "requirement", "cannot_run", "no_licence"})
 
 CODES: dict[str, str] = {
     # a task or a run
     "quarantine": "the server restarted and waits for its pilots to report what they run",
-    DISK_FULL: "the disk of the server's state is full, or nearly, so that nothing new begins",
+    "disk_full": "the disk of the server's state is full, or nearly, so that nothing new begins",
     "not_durable": "the submission is being written to disk",
     PARENTS: "it waits for tasks named in `after`",
     "array_limit": "as many tasks of the array run as its own limit (`%`) allows",
