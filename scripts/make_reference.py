@@ -175,6 +175,7 @@ max_output = "1G"                 # kept of each stream that has no file
 env = { LOG_LEVEL = "info" }
 cores = 2
 memory = "2G"
+max_memory = "4G"                 # after it ran out of the 2G
 disk = "500M"
 gpus = 0
 time = "1h30m"

@@ -75,6 +75,9 @@ class Session:
         """A client of the server if it runs; `what` needs one, and starts none."""
         client = self.running()
         if client is None:
+            silent = embedded_server.not_answering(embedded_server.state_dir())
+            if silent is not None:
+                raise silent
             raise Unreachable(
                 f"{what} needs a running server", code="not_running", hint="`shoal server start` starts one"
             )

@@ -186,13 +186,19 @@ class Engine:
 
     # --- facts that only the server knows; unlike commands they may be set while the state is rebuilt
     def describe_server(
-        self, *, keeper: str | None = None, pilot_zip: str | None = None, trouble: str | None = None
+        self,
+        *,
+        keeper: str | None = None,
+        pilot_zip: str | None = None,
+        trouble: str | None = None,
+        disk_full: str | None = None,
     ) -> None:
         """Set whose pilots the server starts, the digest of the pilot it serves, or why it cannot start one."""
         state = self.state
         state.keeper = state.keeper if keeper is None else keeper
         state.pilot_zip = state.pilot_zip if pilot_zip is None else pilot_zip
         state.trouble = state.trouble if trouble is None else trouble
+        state.disk_full = state.disk_full if disk_full is None else disk_full
 
     def count_stored(self, owner: str, delta: int) -> None:
         """Add to the bytes that an owner stores, which quotas limit."""

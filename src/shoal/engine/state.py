@@ -120,6 +120,7 @@ class State:
     pilot_zip: str = ""  # SHA-256 of the pilot this server hands out
     keeper: str = ""  # owner of the pilots that the server itself starts; only they see `trouble`
     trouble: str = ""  # why the server cannot start a pilot
+    disk_full: str = ""  # why the server has no space for what new attempts bring; empty while it has
     finished: dict[str, int] = field(default_factory=dict)  # tasks by final state since this start
     out: Outcome = field(default_factory=Outcome)
     now: float = 0.0

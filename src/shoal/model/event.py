@@ -16,7 +16,7 @@ KINDS: dict[str, str] = {
     "tasks_started": "a pilot began attempts; data: attempts",
     "end_uncertain": "an exclusive or never task began where it might outlive its pilot and guard; data: why",
     "task_finished": "a task became final; data: state, cause, exit code, duration, host, ...",
-    "task_retried": "an attempt failed and the task is ready again; data: cause, retries left, burnt (or not), why",
+    "task_retried": "an attempt failed and the task is ready again; data: cause, retries left, burnt (or not), why, memory",
     "checkpoint_saved": "the first checkpoint of an attempt that runs on is kept; data: files",
     "task_checkpointed": "a task wrote a checkpoint and goes on later; data: part, files, seconds, why",
     "task_moved": "a pilot was ordered to stop a slow task, which continues elsewhere; data: why",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 DATABASE = "shoal.db"
+DATABASE_LOCK = "shoal.db.lock"  # has the process id of the server that has the database, or had it last
 SERVER_FILE = "server.json"  # {"url", "token", "pid"}, mode 0600
 SOCKET_FILE = "sock"  # the server of this directory listens here, for its own account only
 SERVER_LOG = "server.log"

@@ -53,6 +53,7 @@ class Tally:
     failures: dict[tuple[str, str], Failure] = field(default_factory=dict)
     retried: Counter[str] = field(default_factory=Counter)
     hosts: Counter[str] = field(default_factory=Counter)
+    raised: dict[str, str] = field(default_factory=dict)  # tasks that ran out of memory and got more: the last change
     lost_pilots: dict[str, int] = field(default_factory=dict)
     adopted: int = 0
     refused: int = 0
@@ -83,6 +84,8 @@ class Tally:
             self._close(event, data)
         elif kind == "task_retried":
             self.retried[str(data.get("cause", "task_error"))] += 1
+            if data.get("memory") and (task_of(event) in self.raised or len(self.raised) < MAX_NAMES):
+                self.raised[task_of(event)] = str(data.get("why", ""))
         elif kind == "task_lost_pilot":
             pilot = str(event.get("pilot") or "?")
             if pilot in self.lost_pilots or len(self.lost_pilots) < MAX_NAMES:
@@ -180,6 +183,13 @@ class Tally:
         if self.retried:
             causes = ", ".join(f"{cause} {count}" for cause, count in self.retried.most_common())
             sentences.append(f"{many(sum(self.retried.values()), 'attempt')} failed and went again ({causes}).")
+        if self.raised:
+            task, change = next(iter(self.raised.items()))
+            was = "needed" if len(self.raised) == 1 else "each needed"
+            sentences.append(
+                f"{many(len(self.raised), 'task')} {was} more memory than stated ({task}: {change});"
+                " --max-memory bounds what they are given."
+            )
         if self.lost_pilots:
             names = ", ".join(sorted(self.lost_pilots)[:5])
             count = sum(self.lost_pilots.values())

@@ -27,6 +27,7 @@ class Terms(NamedTuple):
     memory: int = 0  # bytes asked for; 0: none
     factor: float = 2.0  # more memory at each try
     cap: float = 4.0  # times what was asked for, at most
+    most: int = 0  # bytes that it may be given at most; 0: not stated
 
 
 class History(NamedTuple):
@@ -160,6 +161,8 @@ def _more_memory(terms: Terms, past: History, failure: Failure) -> Step:
     reason = f"{terms.cap:g} times what it asked for" if terms.memory else f"{terms.cap:g} times what it used first"
     if failure.largest and failure.largest < limit:
         limit, reason = failure.largest, "what the largest host has"
+    if terms.most and terms.most <= limit:
+        limit, reason = terms.most, "its max_memory"
     more = min(limit, int(now * terms.factor))
     if more <= now or past.raises >= MAX_RAISES:
         had = [terms.memory or past.base or now]

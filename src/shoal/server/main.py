@@ -333,7 +333,8 @@ async def _end_when_idle(context: Context, linger: float, ended: asyncio.Event) 
     service = context.service
     while True:
         await asyncio.sleep(min(1.0, linger / 4))
-        if service.engine.may_progress(service.clock()) or context.uploads.is_busy:
+        is_busy = context.uploads.is_busy or not service.writer.is_settled  # memory may be ahead of a full disk
+        if is_busy or service.engine.may_progress(service.clock()):
             service.last_request = service.clock()
         elif service.clock() - service.last_request > linger:
             log.info("no work for %.0f s, ending", linger)

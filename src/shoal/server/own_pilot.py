@@ -76,7 +76,10 @@ class OwnPilot:
             and engine.busy
             and self.service.clock() >= max(self._next, self.service.drained_at + DRAINED_PAUSE)
         ):
-            self._start()
+            try:
+                self._start()
+            except OSError as error:  # a full disk, or no more processes: the server goes on answering
+                self._delay(f"could not be started: {error.strerror}")
 
     def _bury(self) -> bool:
         """Report a dead process of our pilot without waiting for its lease: its guard has ended what it ran. False: the
@@ -97,15 +100,18 @@ class OwnPilot:
         return True
 
     def _ended(self, code: int, log_from: int) -> None:
-        if code == 0:
-            return
+        if code:
+            last = self._last_lines(log_from)
+            self._delay(f"was killed by signal {-code}" if code < 0 else f"ended with code {code}: {last}")
+
+    def _delay(self, how: str) -> None:
+        """Start another pilot a while after one that failed, later each time."""
         self._failures += 1
         pause = PAUSES[min(self._failures, len(PAUSES) - 1)]
         self._next = self.service.clock() + pause
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}: {self._last_lines(log_from)}"
         trouble = f"the pilot on this machine {how}; another is started in {pause:.0f} s"
         self.service.engine.describe_server(trouble=trouble)
-        log.error("local pilot code=%d failures=%d next_in=%.0f", code, self._failures, pause)
+        log.error("local pilot failures=%d next_in=%.0f: it %s", self._failures, pause, how)
 
     def _last_lines(self, log_from: int) -> str:
         """The last lines that the pilot logged before it ended."""
@@ -122,7 +128,8 @@ class OwnPilot:
         with contextlib.suppress(ProcessLookupError):
             _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
             resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (self._original.files, hard))
-        note_pid(str(self._dir), self._process.pid)
+        with contextlib.suppress(OSError):  # on a full disk its death is found by its lease
+            note_pid(str(self._dir), self._process.pid)
         log.info("local pilot pid=%d", self._process.pid)
 
     async def wait_gone(self, within: float) -> None:

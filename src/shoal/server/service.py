@@ -40,6 +40,8 @@ REBUILD_RETRY = 1.0  # seconds after which a request that met a rebuild is worth
 STALL = 1.0  # seconds without a step of a loop that ticks five times a second: the server did not run
 TICK_PAUSES = (1.0, 5.0, 30.0, 60.0)  # seconds without a tick after one that met a defect, and after the next ones
 _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # the first is Linux only
+LOOK_STUCK = 1.0  # seconds between looks whether a command waits for space on the disk
+MAX_STUCK = 4.0  # seconds that changes wait for space before whoever waits for them gets that as an answer
 
 
 class ServerClock:
@@ -133,7 +135,14 @@ class Service:
         self._perform(outcome, after)
         self._commands.add(done)
         try:
-            await done
+            while not done.done():
+                await asyncio.wait((done,), timeout=LOOK_STUCK)
+                if not done.done() and self.writer.stuck_for > MAX_STUCK:
+                    raise Refused(
+                        f"{self.writer.trouble}; it is done once that can be written", code="disk_full",
+                        hint="free some space where the server's state is; `shoal prune` deletes old logs",
+                    )  # fmt: skip
+            done.result()
         finally:
             self._commands.discard(done)
         return outcome.result
@@ -175,6 +184,7 @@ class Service:
         now = self.clock()
         self.check_whole()
         try:
+            self.engine.describe_server(disk_full=self.writer.trouble)
             self._resume(now)
             return self.engine.handle(command, now)
         except REFUSALS:

@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 ALONE = 0.01  # seconds that changes wait to be batched, if nobody waits for their commit
 RETRY_FULL = 1.0  # seconds between tries while the disk is full
+STUCK_END = 3.0  # seconds that a server that is to end waits for space for its last changes
 GOODBYE = 2.0  # seconds that a server whose database is gone still answers requests with that error
 DEFECT = 5  # exit code, also of a server whose database cannot be written
 # Errors of SQLite that may mean a full disk or quota. None of them is a failed fsync, which is never tried again.
@@ -46,7 +47,8 @@ class Writer:
         self.trouble = ""  # not empty: the disk is full, nothing new can be accepted
         self.gone = ""  # not empty: the database was removed or replaced under the server
         self.on_gone: Callable[[], None] = lambda: None
-        self._is_stuck = False  # changes wait for space
+        self._stuck_since = 0.0  # changes wait for space since then, by the monotonic clock; 0: none do
+        self._end_by = float("inf")  # the server is to end: changes wait for space until then
         self.commits = 0
         self.on_commit: Callable[[], None] = lambda: None
 
@@ -76,8 +78,21 @@ class Writer:
         self.put((), lambda: give(done, None))
         await done
 
+    @property
+    def stuck_for(self) -> float:
+        """Seconds that changes have waited for space on a full disk whose reserve is used up; 0: none do."""
+        since = self._stuck_since
+        return max(1e-6, time.monotonic() - since) if since else 0.0
+
+    @property
+    def is_settled(self) -> bool:
+        """True if everything queued so far is durable."""
+        return not self._unsettled
+
     async def stop(self) -> None:
-        """Write what is queued, then close the database."""
+        """Write what is queued, then close the database. A full disk is waited for only a moment: a server that keeps the
+        lock and answers nobody would keep everybody else out."""
+        self._end_by = time.monotonic() + STUCK_END
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
 
@@ -90,7 +105,7 @@ class Writer:
             self.gone = displaced
             self._queue.put(_Entry((), None, lambda database: self._leave()))
             self.on_gone()
-        elif self.trouble and not self._is_stuck and self._reserve.keep():
+        elif self.trouble and not self._stuck_since and self._reserve.keep():
             log.warning("the disk has space again: %d bytes are free", self._reserve.free())
             self.trouble = ""
 
@@ -140,7 +155,7 @@ class Writer:
                 self._die(error)
             except Exception as error:
                 self._die(error)
-            self._is_stuck = False
+            self._stuck_since = 0.0
             self.commits += 1
             # Before anybody gets an answer: what was written into a file without a name is not durable.
             if not self.gone:
@@ -163,13 +178,20 @@ class Writer:
         if self.gone:
             self._leave()
         given_up = self._reserve.give_up()
-        if not self.trouble or (not given_up and not self._is_stuck):
+        if not self.trouble or (not given_up and not self._stuck_since):
             how = "the reserve is used" if given_up else "changes wait"
             log.error("the disk is full, changes=%d: %s; free some space", count, how)
         self.trouble = self._reserve.trouble()
-        if not given_up:
-            self._is_stuck = True
-            time.sleep(RETRY_FULL)
+        if given_up:
+            return
+        if time.monotonic() >= self._end_by:
+            # As after a crash: nobody was told that these changes are done, and pilots report once more.
+            log.critical(
+                "the disk is full, so the server ends without changes=%d; nobody was told they are done", count
+            )
+            os._exit(DEFECT)
+        self._stuck_since = self._stuck_since or time.monotonic()
+        time.sleep(RETRY_FULL)
 
     def _end(self) -> None:
         """Record the clean shutdown, if there is space for that, and close the database in any case."""

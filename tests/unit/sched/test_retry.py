@@ -166,3 +166,12 @@ def test_a_task_that_ran_out_of_memory_for_good_says_what_each_attempt_had() -> 
     assert step == Final(
         Cause.OUT_OF_MEMORY, "its attempts had 1.0G, 2.0G, 4.0G, and more than 4 times what it asked for is not tried"
     )
+
+
+def test_a_stated_most_of_memory_bounds_what_later_tries_get() -> None:
+    step = next_step(Cause.OUT_OF_MEMORY, Terms(memory=G, most=G), History(), Failure(max_rss=G))
+    assert ends(step, Cause.OUT_OF_MEMORY) and isinstance(step, Final) and "its max_memory" in step.why
+    step = next_step(Cause.OUT_OF_MEMORY, Terms(memory=2 * G, most=3 * G), History(), Failure(max_rss=2 * G))
+    assert isinstance(step, Retry) and step.memory == 3 * G
+    step = next_step(Cause.OUT_OF_MEMORY, Terms(memory=2 * G, most=90 * G), History(), Failure(max_rss=2 * G))
+    assert isinstance(step, Retry) and step.memory == 4 * G, "it asks for no more than the policy gives"

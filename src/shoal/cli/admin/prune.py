@@ -35,6 +35,9 @@ def prune(older_than: str, keep: str, as_json: bool, server: str | None) -> None
     if client is not None:
         done = client.prune(age, budget)
     else:
+        silent = embedded_server.not_answering(embedded_server.state_dir())
+        if silent is not None:
+            raise silent
         events, freed = prune_state(embedded_server.state_dir(), time.time() - age, budget)
         done = {"events": events, "log_bytes": freed}
     deleted = f"{many(done['events'], 'event')} and {show_size(done['log_bytes'])} of logs deleted"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import field
 from typing import Any
 
@@ -23,7 +23,7 @@ from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_PAGE
 from shoal.model.quantities import many, show_duration
 from shoal.report.data_source import HttpSource
-from shoal.report.summary import Failure, Tally, done_of, live_of, summary_lines, tally_run
+from shoal.report.summary import Failure, Tally, done_of, live_of, summary_lines, tally_run, task_of
 
 AGAIN_WITHIN = 2.0  # a second Ctrl-C so soon cancels the run
 STUCK_AFTER = 2.0  # nothing running for so long: say why
@@ -31,6 +31,7 @@ FEW = 10  # tasks whose events are shown as they come
 HOPELESS_AFTER = 5.0  # nothing can run for so long: stop waiting
 LOOK_EVERY = 1.0  # seconds between requests for pilots and reasons
 TAIL_LINES = 10
+SHOWN_RAISES = 4  # raises of memory that are told at once
 SHOWN_NOT_WHOLE = 5  # tasks whose output is not whole
 FOLLOW_MOST = 20_000  # of a run with more finished tasks than that, only what happens from now on is followed
 
@@ -59,6 +60,7 @@ class Watch:
     _is_impossible: bool = False  # no pilot that is connected can run any of it
     _hopeless_since: float | None = None
     _shown_failure: bool = False
+    _shown_raises: int = 0
     _lost_at: float | None = None
 
     def follow(self, after: int = 0) -> None:
@@ -68,6 +70,7 @@ class Watch:
         for events in self.client.pages(self.run, after, wait=1.0, on_lost=self._on_lost, sleep=self.sleep):
             for event in events:
                 self.tally.take(event)
+                self._tell_raise(event)
             if self.tally.first is not None and not self._shown_failure:
                 self._shown_failure = True
                 if self.show_failure:
@@ -83,6 +86,16 @@ class Watch:
             if 0 < len(events) < MAX_PAGE and self._row.get("total", 0) > FEW:
                 # Let events gather: at a thousand tasks a second, one request each would be too many.
                 self.sleep(0.02 if self.clock() - self._began < 1.0 else 0.2)
+
+    def _tell_raise(self, event: Mapping[str, Any]) -> None:
+        """Say at once that a task ran out of its memory and starts again with more, of the first few tasks."""
+        data = event.get("data") or {}
+        if event["kind"] == "task_retried" and data.get("memory") and self._shown_raises < SHOWN_RAISES:
+            self._shown_raises += 1
+            self.display.note(
+                f"shoal: {task_of(event)} ran out of memory and is tried again with {clean(str(data.get('why')))}"
+                + ("; further ones are counted in the summary" if self._shown_raises == SHOWN_RAISES else "")
+            )
 
     @property
     def _over(self) -> bool:
@@ -227,6 +240,8 @@ def tell_end(
             print_json(end_document(info, tally, wall))
         elif single:
             is_whole = tell_single(source, f"{watch.run}.1", quiet)
+            for task, change in tally.raised.items():
+                say(f"warning: {task} needed more memory than stated, its last attempt had {clean(change)}")
             status = status or (0 if is_whole else OWN_FAILURE if own_status else FAILED)
         elif not quiet or status:
             happened = [f"    {sentence}" for sentence in tally.happened()]

@@ -197,6 +197,7 @@ def status(state: str | None, as_json: bool, server: str | None) -> None:
     """
     client, state_dir = _find(state, server)
     if client is None:
+        _check_silent(state_dir)
         raise Unreachable(
             f"no server is running on {echo_path(state_dir or '')}", code="not_running",
             hint="the next `shoal run` starts the embedded one; `shoal server start` one of your own",
@@ -243,6 +244,7 @@ def stop(state: str | None, with_pilots: bool, server: str | None) -> None:
     """
     client, state_dir = _find(state, server)
     if client is None:
+        _check_silent(state_dir)
         click.echo(f"no server is running on {clean(str(state_dir))}")
         return
     if state_dir != embedded_server.state_dir():
@@ -255,6 +257,13 @@ def stop(state: str | None, with_pilots: bool, server: str | None) -> None:
     wait_until_gone(client, server_file.pid if server_file is not None else 0)
     client.close()
     click.echo("stopped")
+
+
+def _check_silent(state_dir: Path | None) -> None:
+    """Raise if there is a server that does not answer, which is not the same as none."""
+    silent = embedded_server.not_answering(state_dir) if state_dir is not None else None
+    if silent is not None:
+        raise silent
 
 
 def _tell_open_work(facts: dict[str, Any], with_pilots: bool) -> None:

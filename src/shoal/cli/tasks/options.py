@@ -27,7 +27,8 @@ OPTION_GROUPS: dict[str, tuple[str, ...]] = {
         "name", "cores", "memory", "time", "gpus", "retries", "array", "max_running", "after", "shell", "resume", "dry_run",
     ),
     "Which pilots, and when": (
-        "require", "rank", "disk", "licences", "container", "setup", "priority", "deadline", "order", "after_any", "strict",
+        "require", "rank", "max_memory", "disk", "licences", "container", "setup", "priority", "deadline", "order",
+        "after_any", "strict",
     ),
     "Files and surroundings": (
         "cwd", "env", "stdin", "stdout", "stderr", "max_output", "inputs", "outputs", "checkpoint", "checkpoint_every",

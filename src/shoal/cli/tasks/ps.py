@@ -11,6 +11,7 @@ from shoal.cli.output.describe import run_state
 from shoal.cli.output.json_documents import run_document, task_document
 from shoal.cli.output.tables import clean, print_json, print_lines, table
 from shoal.cli.session import LIMIT_OPTION, Session, common_options, read_pages, say
+from shoal.client.connection import embedded_server
 from shoal.model.errors import BadInput, echo
 from shoal.model.quantities import many, show_duration
 from shoal.model.states import TaskState
@@ -76,9 +77,12 @@ def _list_runs(source: Source, state: str, name: str, limit: int | None, as_json
         click.echo(f"older runs are left out: shoal ps --limit {len(rows) * 5}")
     unfinished = next((row["run"] for row in rows if row["finished"] is None), None)
     if unfinished is not None and not isinstance(source, HttpSource):
-        say(
-            f"no server is running, so nothing new is started; `shoal wait {unfinished}` starts one and the work goes on"
-        )
+        silent = embedded_server.not_answering(embedded_server.state_dir())
+        if silent is not None:
+            say(f"{silent.message}, and this is what it wrote last; {silent.hint}")
+        else:
+            goes_on = f"`shoal wait {unfinished}` starts one and the work goes on"
+            say(f"no server is running, so nothing new is started; {goes_on}")
 
 
 def _list_tasks(source: Source, run: str, state: str | None, limit: int | None, as_json: bool) -> None:

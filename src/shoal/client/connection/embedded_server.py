@@ -9,17 +9,19 @@ import select
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from shoal.client.client import Client
 from shoal.client.config import Target, durability, echo_path, read_server_file, state_home
 from shoal.model.errors import Refused, Unreachable, printable
-from shoal.model.file_names import DATABASE, SERVER_LOG, START_LOCK
+from shoal.model.file_names import DATABASE, DATABASE_LOCK, SERVER_LOG, START_LOCK
 from shoal.model.file_systems import file_system, is_network
 
 START_WITHIN = 15.0
-ENDS_WITHIN = 1.0
+ENDS_WITHIN = 1.0  # seconds that a server takes to end once it has closed its files
+QUITS_WITHIN = 8.0  # seconds that a start waits for a server that answers no more, because it may be about to end
 LOG_LINES = 3  # of the log that are shown when a server did not start
 MAX_LOG_LINE = 200  # characters of those before the last
 LEAST_FREE = 64 * 1024  # bytes without which a server cannot write to its log
@@ -140,14 +142,38 @@ def running(state: Path) -> Client | None:
         )
     client = Client(server.url, server.token)
     # Right after it started, or on a machine under load, it may answer late: ask twice.
-    return client if client.health() or client.health(timeout=5.0) else None
+    return client if client.health() or (not _is_stopped(server.pid) and client.health(timeout=5.0)) else None
 
 
 def _is_server(pid: int) -> bool:
     """True if this process is a server, and not another one that got the same id later."""
-    with contextlib.suppress(OSError):
-        return b"shoal.server" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    return False
+    return "shoal.server" in _words(pid)
+
+
+def _words(pid: int) -> list[str]:
+    """The command line of a process; empty if there is none to be read."""
+    try:
+        return os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes()).split("\0")
+    except OSError:
+        return []
+
+
+def not_answering(state: Path) -> Unreachable | None:
+    """The error about a server that has this state directory although none answers there; None if there is no such one."""
+    server, named = read_server_file(state), 0
+    with contextlib.suppress(OSError, ValueError):
+        named = int((state / DATABASE_LOCK).read_text(encoding="ascii"))
+    for pid in (server.pid if server is not None else 0, named):
+        words = _words(pid) if is_alive(pid) else []
+        if "shoal.server" in words and str(state) in words:
+            is_stopped = _is_stopped(pid)
+            hint = f"`kill -CONT {pid}` lets it go on" if is_stopped else (
+                f"its log: {state / SERVER_LOG}; `kill -9 {pid}` ends it if it stays so: what its pilots run goes on, "
+                "and the next command starts another"
+            )  # fmt: skip
+            how = "is stopped and does not answer" if is_stopped else "does not answer"
+            return Unreachable(f"the server (process {pid}) {how}", code="not_answering", hint=hint)
+    return None
 
 
 def is_alive(pid: int) -> bool:
@@ -160,10 +186,19 @@ def is_alive(pid: int) -> bool:
         return False
     except PermissionError:
         return True
+    return _run_state(pid) != "Z"
+
+
+def _is_stopped(pid: int) -> bool:
+    return _run_state(pid) in ("T", "t")
+
+
+def _run_state(pid: int) -> str:
+    """R, S, T (stopped), Z and so on; empty if this system does not tell."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
     except OSError:
-        return True
+        return ""
 
 
 def connect(target: Target, say: Say | None = None) -> Client:
@@ -191,6 +226,7 @@ def start(state: Path, arguments: list[str], within: float = START_WITHIN) -> Cl
         client = running(state)  # another command may have started it while we waited for the lock
         if client is not None:
             return client
+        _wait_for_end(state)
         before = log_size(state)
         process, ready = spawn(state, arguments)
         _started.append(process)
@@ -211,6 +247,15 @@ def start(state: Path, arguments: list[str], within: float = START_WITHIN) -> Cl
             process.kill()
             process.wait()
     raise start_failure(state, code, within, before)
+
+
+def _wait_for_end(state: Path) -> None:
+    """Give a server that answers no more a moment to end; refuse to start another beside one that does not."""
+    end = time.monotonic() + QUITS_WITHIN
+    while (error := not_answering(state)) is not None:
+        if "-CONT" in error.hint or time.monotonic() > end:
+            raise error
+        time.sleep(0.05)
 
 
 def spawn(state: Path, arguments: list[str]) -> tuple[subprocess.Popen[bytes], int]:

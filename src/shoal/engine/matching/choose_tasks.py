@@ -50,6 +50,8 @@ RESERVED_LONG = 900.0  # seconds that one pilot's capacity is reserved before an
 
 def closed(state: State) -> str:
     """Why nothing is matched at all just now; empty if matching is open."""
+    if state.disk_full:
+        return f"nothing new begins: {state.disk_full} where the server keeps its state"
     if state.unreconciled and state.now < state.quarantine_until:
         left, count = state.quarantine_until - state.now, many(len(state.unreconciled), "pilot")
         return f"the server restarted and waits up to {left:.0f} s for {count} to say what they run"

@@ -62,7 +62,7 @@ def judge_failure(state: State, pilot: Pilot, task: Task, report: Report) -> tup
         whose, report.max_rss, largest, len(hosts) + 1, max(1, setup_failed), setups.worked(array.trait),
         has_untried_site=has_untried_site,
     )  # fmt: skip
-    terms = Terms(spec.retries, spec.rerun, spec.needs.memory, memory.factor, memory.cap)
+    terms = Terms(spec.retries, spec.rerun, spec.needs.memory, memory.factor, memory.cap, spec.max_memory)
     past = past_of(task)
     step = next_step(cause, terms, past, failure)
     if cause is Cause.OVER_TIME and whose is Whose.HOST:

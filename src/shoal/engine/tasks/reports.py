@@ -314,7 +314,7 @@ def _fail(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report)
     if isinstance(step, Final):
         if step.cause is not found:
             task.cause, task.note = step.cause.value, f"{report.message}: {step.why}"
-        elif found is Cause.OUT_OF_MEMORY and past.raises:
+        elif found is Cause.OUT_OF_MEMORY and (past.raises or task.spec.max_memory):
             task.note = f"{report.message}; {step.why}"
         _close(state, pilot, task, TaskState.FAILED, live.id, report, live.leased)
         return
@@ -327,7 +327,7 @@ def _fail(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report)
     state.emit(
         "task_retried", task=task.id, attempt=live.id.number, pilot=pilot, cause=found.value, message=report.message,
         exit_code=report.exit_code, stderr_tail=report.stderr_tail, left=task.spec.retries - task.retries,
-        burnt=step.burn, why=step.why,
+        burnt=step.burn, why=step.why, memory=step.memory or 0,
     )  # fmt: skip
 
 

@@ -43,7 +43,7 @@ def why_pilot(state: State, pilot: Pilot) -> list[Reason]:
         return [Reason("holds", f"it holds {many(pilot.held, 'attempt')} on {many(pilot.room.cores, 'core')}")]
     shut = closed(state)
     if shut:
-        return [Reason("quarantine", shut)]
+        return [Reason("disk_full", shut) if state.disk_full else Reason("quarantine", shut)]
     return [_idle(state, pilot)]
 
 

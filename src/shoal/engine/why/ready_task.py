@@ -31,6 +31,8 @@ def why_ready(state: State, array: Array, element: int = 0) -> Reason:
     if not array.accepted:
         return Reason("not_durable", "its submission is on its way to the disk", "nothing to do, it goes on by itself")
     shut = closed(state)
+    if shut and state.disk_full:
+        return Reason("disk_full", shut, "free some space there, for example with `shoal prune`; it goes on by itself")
     if shut:
         return Reason("quarantine", shut, "nothing to do, it goes on by itself")
     if array.throttled:

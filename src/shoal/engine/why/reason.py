@@ -14,6 +14,7 @@ IMPOSSIBLE = frozenset({TOO_LARGE, NOT_VISIBLE, "requirement", "cannot_run", "no
 CODES: dict[str, str] = {
     # a task or a run
     "quarantine": "the server restarted and waits for its pilots to report what they run",
+    "disk_full": "the disk of the server's state is full, or nearly, so that nothing new begins",
     "not_durable": "the submission is being written to disk",
     PARENTS: "it waits for tasks named in `after`",
     "array_limit": "as many tasks of the array run as its own limit (`%`) allows",

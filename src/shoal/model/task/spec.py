@@ -103,10 +103,16 @@ class Spec:
         "Cores the task takes. Also its `OMP_NUM_THREADS`.", f"1 to {limits.MAX_CORES:,}",
         option=Option("N", "Cores a task uses [default: 1]."), keyword=True, queued=True, matching="needs", lease="made")
     memory: int = entry(0, kind.SIZE, parse_size,
-        "Memory the task takes. Its processes are watched together; above this it is killed (`out_of_memory`). "
-        "Without it nothing is reserved and nothing limited.", _SIZES,
-        option=Option("SIZE", "Memory a task may use, e.g. 4G; over it, it is stopped."),
+        "Memory the task takes. Its processes are watched together; above this the attempt is killed (`out_of_memory`), and "
+        "the next one gets twice as much, up to four times what is stated here (the policy may say otherwise) or to "
+        "`max_memory`. These attempts burn no retry. Without it nothing is reserved and nothing limited.", _SIZES,
+        option=Option("SIZE", "Memory a task may use, e.g. 4G; over it, it is killed, and tried again with more."),
         keyword=True, queued=True, matching="needs", lease="made", same_result=_LIMIT)
+    max_memory: int = entry(0, kind.SIZE, parse_size,
+        "The most memory that a later attempt gets after one was killed for its memory. What `memory` is: the first such "
+        "end is final.", _SIZES,
+        option=Option("SIZE", "Give it no more than this after it ran out of memory; as --memory: never more."),
+        keyword=True, queued=True, same_result=_LIMIT)
     disk: int = entry(0, kind.SIZE, parse_size,
         "Disk space the pilot must have. Used to choose a pilot; not enforced.", _SIZES,
         option=Option("SIZE", "Disk space a task needs, e.g. 10G."),

@@ -271,8 +271,12 @@ class Agent:
         run = self._slots.end(event.report.attempt, now)
         if run is None:
             return
-        if not self.leaving and self._slots.was_recalled(run, event.report):
+        if self._slots.was_recalled(run, event.report):
             actions.append(events.Settle(run.lease.attempt, False))
+            if run.asked_back:
+                self._give_back([run.lease.attempt], run.asked_back)
+            elif self.leaving:
+                self._give_back_all(self.leaving)
             return
         report = self._as_stopped(event.report, run.stopping, run.is_moving)
         self.reports[report.attempt] = report
@@ -379,7 +383,9 @@ class Agent:
                 self.reports[attempt] = Report(attempt, "cancelled", "cancelled", order.why)
                 self._schedule.urgent = True
         elif order.kind == "take_back":
-            self._give_back(self._slots.take_out(parse_attempt(order.attempt), order.count), order.why)
+            first = parse_attempt(order.attempt)
+            self._give_back(self._slots.take_out(first, order.count), order.why)
+            actions += [events.Recall(name) for name in self._slots.ask_guard(first, order.count, order.why)]
         elif order.kind == "signal" and self._slots.runs(order.attempt):
             actions.append(events.Signal(order.attempt, order.signal))
         elif order.kind == "tail" and self._slots.runs(order.attempt):

@@ -38,6 +38,7 @@ class RunningAttempt:
     after: str = ""  # it is queued in the guard behind this attempt, and takes no capacity yet
     behind: str = ""  # the attempt that is queued behind it
     is_recalled: bool = False  # it, or what has not begun of it, shall leave the guard and wait here again
+    asked_back: str = ""  # why it goes back to the server once it has left the guard's queue
     waits_at: Optional[int] = None  # the one of the piece, or 0, that waits for other tasks
 
     @property
@@ -362,11 +363,13 @@ class Slots:
         return [Stop(attempt, run.stopping, keep=True)]
 
     def was_recalled(self, run: RunningAttempt, report: Report) -> bool:
-        """True if an ended command was recalled before it began, and waits again; else its duration is recorded."""
+        """True if an ended command was recalled before it began, and waits again unless the server asked for it; else its
+        duration is recorded."""
         if report.started is not None:
             self.learn(run.lease, [report.duration])
         elif run.is_recalled and not run.stopping:
-            self._add_again(run.lease)
+            if not run.asked_back:
+                self._add_again(run.lease)
             return True
         return False
 
@@ -442,6 +445,20 @@ class Slots:
             self.waiting.clear()
             self.waiting.extend(kept)
         return out
+
+    def ask_guard(self, attempt: AttemptId, count: int, why: str) -> list[str]:
+        """Those of `count` neighbouring commands that are queued in the guard, to be recalled: the server wants them back,
+        unless they begin before the guard hears of it. Pieces are over in a moment."""
+        found = []
+        for name, run in self.running.items():
+            named = parse_attempt(name)
+            is_meant = (
+                0 <= named.element - attempt.element < count and named._replace(element=attempt.element) == attempt
+            )
+            if run.after and is_meant and not run.is_piece:
+                run.is_recalled, run.asked_back = True, why or "asked back"
+                found.append(name)
+        return found
 
 
 def _kind(lease: Lease) -> str:

@@ -172,8 +172,10 @@ class CommandExecutor:
     def lack(self, least: int = probe.LEAST_FREE) -> str:
         """Why there is no space for another attempt now; empty while there is."""
         doing = "an attempt was to begin"
-        if probe.is_short(self._work, least):
-            return disk_space.no_space(self._work, errno.ENOSPC, doing)
+        for folder in filter(None, (self._work, self._log_dir)):
+            # Where the logs are, the server's database is, too: the next attempt must not fill what little is left.
+            if probe.is_short(folder, least):
+                return disk_space.no_space(folder, errno.ENOSPC, doing)
         return self._space.reason(filter(None, (self._work, self._log_dir)), proctree.now(), doing)
 
     def stop(self, action: Stop) -> bool:
@@ -455,7 +457,8 @@ class CommandExecutor:
             kept = {name: 0 if name in here.own_streams else size for name, size in here.sizes.items()}
             report = replace(report, out=kept.get("stdout", 0), err=kept.get("stderr", 0))
         if here.left_out:
-            report = replace(report, message=streams.not_whole(report.message, here.left_out))
+            is_full = report.evidence == "no_space"
+            report = replace(report, message=streams.not_whole(report.message, here.left_out, is_full))
         log.debug("end attempt=%s outcome=%s cause=%s", report.attempt, report.outcome, report.cause)
         if here.part_of is not None:
             self._end_upload(here.part_of, report.attempt, here.left_out)

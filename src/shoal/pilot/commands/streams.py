@@ -27,6 +27,7 @@ _TAIL = 512 * 1024  # of a stream that is cut: its head is as long as the bound 
 # A running task's file may grow so far beyond the bound: else each small write after the first cut would cost
 # a copy of the tail.
 SLACK = 64 * 1024 * 1024
+FULL_KEPT = 1024 * 1024  # bytes of a stream that stay where it met a full disk
 _BLANK = os.O_TMPFILE | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
 _MODE = stat.S_IFREG | 0o600
 _LENT = 64  # files without a name at a time: they are kept open, and a process may not open many
@@ -73,8 +74,11 @@ class Bound:
         self.error = 0  # the number of the error by which something that was written got lost
         self.left_out = 0  # bytes, over all cuts
         self.size = 0  # of the file, once it is finished
-        self._mark = b""
+        self._mark, self._why = b"", b""
         self._most, self._slack = most, min(SLACK, most // 2)
+        self._set_parts(most)
+
+    def _set_parts(self, most: int) -> None:
         self._tail = min(_TAIL, (most - _MARK_ROOM) // 2)
         self._head = most - _MARK_ROOM - self._tail
 
@@ -89,6 +93,25 @@ class Bound:
             if is_full(error):
                 self.error = error.errno or errno.EIO
         return False
+
+    @property
+    def is_large(self) -> bool:
+        """True if space comes back when the file is cut as on a full disk."""
+        try:
+            return bool(self._most) and self._size() > FULL_KEPT
+        except OSError:
+            return False
+
+    def make_space(self) -> None:
+        """Cut the file of an attempt that is given back because the disk is full: what it wrote is not whole anyway, and
+        would keep the disk full for whoever comes next."""
+        if self.is_large:
+            self._why = b": the disk was full"
+            self._set_parts(FULL_KEPT)
+            with contextlib.suppress(OSError):  # what was cut off made its space; the mark may not have got any
+                self._cut()
+            with contextlib.suppress(OSError):
+                self.size = self._size()
 
     def name(self) -> None:
         """Give the file its name, and close it."""
@@ -145,7 +168,7 @@ class Bound:
             kept = self._head + len(self._mark)  # the head, and the mark of the last cut: not the task's bytes
             tail = os.pread(fd, self._tail, max(kept, os.fstat(fd).st_size - self._tail))
             self.left_out += os.fstat(fd).st_size - kept - len(tail)
-            self._mark = b"\n[... %d bytes left out by shoal ...]\n" % self.left_out
+            self._mark = b"\n[... %d bytes left out by shoal%s ...]\n" % (self.left_out, self._why)
             os.ftruncate(fd, self._head)
             data = memoryview(self._mark + tail)
             while data:
@@ -260,10 +283,11 @@ def last_line(path: str) -> str:
     return ""
 
 
-def not_whole(message: str, left_out: Mapping[str, int]) -> str:
+def not_whole(message: str, left_out: Mapping[str, int], is_full: bool = False) -> str:
     """The message of a report whose streams lost so many bytes."""
     lost = " and ".join(f"{count:,} bytes of its {name}" for name, count in left_out.items())
-    return f"{message + '; ' if message else ''}{lost} were left out: it wrote more than its max_output"
+    why = "removed, to make space" if is_full else "left out: it wrote more than its max_output"
+    return f"{message + '; ' if message else ''}{lost} were {why}"
 
 
 def remove(path: str) -> None:

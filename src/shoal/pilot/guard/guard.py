@@ -331,8 +331,12 @@ class Guard:
         self._blanks.name(task.err)
 
     def _look_at_space(self, task: Child, now: float) -> None:
-        """Note a full disk: a task that wrote meanwhile may not have noticed, and nobody else does."""
-        task.no_space = task.no_space or self._space.trouble(os.path.dirname(task.out.path), now)
+        """Note a full disk: a task that wrote meanwhile may not have noticed, and nobody else does. One whose output has a
+        part in it is ended: it is given back in any case, and would take every byte that becomes free."""
+        trouble = self._space.trouble(os.path.dirname(task.out.path), now)
+        task.no_space = task.no_space or trouble
+        if trouble and task.attempt in self._tasks and (task.out.is_large or task.err.is_large):
+            self._kill(task, "space")
 
     def _check_memory(self, task: Child, now: float) -> None:
         if task.start.container:
@@ -456,6 +460,9 @@ class Guard:
         piece = task.launch.piece
         if piece is None or wrote or task.status:  # else when it is reported with others
             self._look_at_space(task, proctree.now())
+        if task.no_space:
+            task.out.make_space()
+            task.err.make_space()
         if piece is None:
             # While there is enough queued, the pilot may receive several ends at once.
             at = task.ended_at + ENDED_LATE if len(self._waiting) > 2 * len(self._tasks) else 0.0

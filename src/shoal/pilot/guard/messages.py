@@ -129,7 +129,7 @@ class Ended:
     attempt: str
     exit_code: Optional[int]
     signal: Optional[int]
-    why: str  # for which limit or request the guard ended it: time, memory, contact, stopped; or nothing
+    why: str  # for which limit or request the guard ended it: time, memory, contact, stopped, space; or nothing
     duration: float
     cpu: float
     max_rss: int

@@ -137,7 +137,7 @@ def check_space(service: Service, wanted: int = 0) -> None:
     if not trouble and not service.reserve.has_space(2 * wanted):  # once in the log, once in the database
         trouble = service.reserve.trouble()
     if trouble:
-        raise Refused(trouble, code="disk_full", hint="free some space: accepted work goes on meanwhile")
+        raise Refused(trouble, code="disk_full", hint="free some space: what runs goes on meanwhile")
 
 
 def blobs_of(submission: Submission) -> list[str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from shoal.pilot.agent.events import Recall, Shorten, Stop
+from shoal.pilot.agent.events import Ended, Leave, Recall, Settle, Shorten, Stop
 from shoal.pilot.agent.guard_queue import AHEAD, LONG, SHORT
 from shoal.pilot.agent.slots import Slots
 from shoal.wire.chunk import single
-from shoal.wire.messages import Capacity, Held, Lease, Report
+from shoal.wire.messages import Capacity, Held, Lease, Order, Report
+from tests.unit.pilot.agent.test_agent import Driver, only
 
 
 def commands(count: int, **more: object) -> Lease:
@@ -248,3 +249,48 @@ def test_distinct_commands_of_a_run_are_joined_while_they_wait() -> None:
         slots.add(leases[0])
         slots.add(replace(leases[1], **other))
         assert len(slots.waiting) == 2, other
+
+
+def not_begun(name: str) -> Ended:
+    return Ended(Report(name, "failed", "cancelled", "stopped"))
+
+
+def brisk_driver() -> Driver:
+    """An agent with one slot whose commands were short so far: four of a run, three of them queued in the guard."""
+    driver = Driver(Capacity(1))
+    driver.begin(Lease("r9.1#1@1", Capacity(1), "safe", ["true"], cwd="/"))
+    driver.see(Ended(Report("r9.1#1@1", "succeeded", exit_code=0, started=1.0, duration=SHORT / 2)))
+    driver.settle()
+    driver.begin(commands(4))
+    assert len(driver.agent.running) == 4
+    return driver
+
+
+def test_what_is_queued_in_the_guard_is_taken_back_like_what_waits_here() -> None:
+    """`shoal set` counted such a task as changed, and it ran with the old limits."""
+    driver = brisk_driver()
+    actions = driver.answer(orders=[Order("take_back", "r1.3#1@1", "changed", count=2)])
+    assert [action.attempt for action in only(actions, Recall)] == ["r1.3#1@1", "r1.4#1@1"]
+    actions = driver.see(not_begun("r1.4#1@1"))
+    assert only(actions, Settle) == [Settle("r1.4#1@1", False)]
+    report = driver.agent.reports["r1.4#1@1"]
+    assert (report.outcome, report.message, report.started) == ("returned", "changed", None)
+    driver.see(Ended(Report("r1.3#1@1", "succeeded", exit_code=0, started=1.0, duration=0.01)))
+    assert driver.agent.reports["r1.3#1@1"].outcome == "succeeded", "it began before the guard was asked"
+    assert list(driver.agent.running) == ["r1.1#1@1", "r1.2#1@1"], "which nobody asked for"
+    assert not driver.agent.waiting
+
+
+def test_take_back_recalls_no_attempt_of_another_name() -> None:
+    driver = brisk_driver()
+    for name in ("r1.2#2@1", "r1.2#1@2", "r2.2#1@1"):
+        assert not only(driver.answer(orders=[Order("take_back", name, "changed", count=3)]), Recall)
+
+
+def test_a_recalled_command_of_a_pilot_that_leaves_is_given_back_and_not_cancelled() -> None:
+    driver = brisk_driver()
+    driver.agent.running["r1.4#1@1"].is_recalled = True
+    driver.see(Leave("drained"))
+    driver.see(not_begun("r1.4#1@1"))
+    report = driver.agent.reports["r1.4#1@1"]
+    assert (report.outcome, report.message) == ("returned", "drained")
