@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.client.unpickle.restricted import RULES, load_restricted
@@ -568,6 +568,7 @@ def test_what_trust_may_be_said() -> None:
 
 
 @pytest.mark.parametrize("kind", kinds_of_classes.KINDS, ids=lambda kind: kind.__name__)
+@settings(max_examples=8)
 @given(nest=st.recursive(st.just(0), lambda inner: st.lists(inner, max_size=3) | st.tuples(inner, inner), max_leaves=6))
 def test_objects_of_a_named_class_are_what_plain_pickle_makes_of_them(kind: type, nest: Any) -> None:
     value = kinds_of_classes.first(kind)
@@ -582,5 +583,10 @@ def test_objects_of_a_named_class_are_what_plain_pickle_makes_of_them(kind: type
     if kind.__name__.encode() in data:  # no empty list
         with pytest.raises(UntrustedResult):
             load_restricted(data)
-    found = load_restricted(data, parse_trust([kind]).names)
+    names = parse_trust([kind]).names
+    if issubclass(kind, list) and kind.__name__.encode() in data:
+        with pytest.raises(UntrustedResult, match="Listed is malformed"):  # its own methods would have to fill it
+            load_restricted(data, names)
+        return
+    found = load_restricted(data, names)
     assert tell(found) == tell(pickle.loads(data)) == tell(fill(nest))
