@@ -64,7 +64,7 @@ class Private:
 
 
 class Documented:
-    __slots__ = {"p": "a point"}  # noqa: RUF023  # as people write it
+    __slots__ = {"p": "a point"}
 
     def __init__(self) -> None:
         self.p = 1

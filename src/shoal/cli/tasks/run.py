@@ -31,9 +31,11 @@ from shoal.cli.tasks.preflight import check_here, fingerprints
 from shoal.cli.tasks.standard_input import STDIN, check_unread
 from shoal.cli.tasks.submission import PARENTS, Draft, draft_command, draft_file, with_sent_input
 from shoal.client.client import Client
+from shoal.client.element_files import ElementFiles
 from shoal.client.environment import environment_digest, environment_field
 from shoal.client.visible_files import VisibleFiles
 from shoal.model.errors import BadInput, ShoalError, Unreachable
+from shoal.model.limits import MAX_COMPARED
 from shoal.model.quantities import many
 from shoal.model.task.shell_quote import fill_shell
 from shoal.model.task.spec import OWN, Spec, Submission
@@ -258,7 +260,12 @@ def send(
     ]
     document = {**draft.document, "tasks": tasks, **environment_field(client.url)}
     document.setdefault("key", f"auto-{uuid.uuid4()}")
+    files = ElementFiles(draft.submission)
     document["fingerprints"] = {"environment": environment_digest(), "files": fingerprints(draft)}
+    document["fingerprints"] |= {"elements": found} if any(found := files.read()) else {}
+    if resume:
+        document["fingerprints"] |= {"written": dates} if any(dates := files.written(session.is_far)) else {}
+        _note_not_compared(draft.submission)
     document |= {
         name: True for name, is_set in (("resume", resume), ("strict", strict), ("dry_run", dry_run)) if is_set
     }
@@ -277,10 +284,11 @@ def _submit(client: Client, document: dict[str, Any], draft: Draft) -> dict[str,
     try:
         return client.submit(document)
     except BadInput as error:
-        if error.code != "unknown_field":
+        if error.code != "unknown_field" and error.field != "fingerprints":
             raise
-        # A server of an older version does not look where files are seen.
-        return client.submit({**document, "tasks": draft.document["tasks"]})
+        # A server of an older version does not look where files are seen, nor at those of each task.
+        seen = {name: document["fingerprints"][name] for name in ("environment", "files")}
+        return client.submit({**document, "tasks": draft.document["tasks"], "fingerprints": seen})
 
 
 def _print_warnings(answer: dict[str, Any]) -> None:
@@ -300,6 +308,16 @@ def _print_reused(answer: dict[str, Any]) -> None:
     for rerun in answer.get("reruns") or ():
         runs = _plural(rerun["count"], "runs", "run") + (" again" if rerun["again"] else "")
         say(f"{many(rerun['count'], 'task')} {runs}: {rerun['why']}")
+
+
+def _note_not_compared(submission: Submission) -> None:
+    """Say that a sweep is too large for its tasks to be compared with their own files."""
+    for spec in submission.specs:
+        if spec.count > MAX_COMPARED and (spec.outputs or spec.stdout or spec.stderr):
+            say(
+                f"note: of {many(spec.count, 'task')} it is not looked whether what they wrote is still there "
+                f"(of at most {MAX_COMPARED:,} it is)"
+            )
 
 
 def _plural(count: int, one: str, more: str) -> str:

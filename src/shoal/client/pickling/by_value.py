@@ -66,7 +66,9 @@ def _with_slots(kind: type, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
     own = vars(kind)
     if "__slots__" in own and NamedTuple not in bases:  # that makes them itself
         # As they are in the class, where private names are complete: `__slots__` itself may be an iterator that is used up.
-        slots = [key for key, value in own.items() if type(value) is MemberDescriptorType and value.__objclass__ is kind]
+        slots = [
+            key for key, value in own.items() if type(value) is MemberDescriptorType and value.__objclass__ is kind
+        ]
         state = {key: value for key, value in state.items() if key not in slots}
         slots += [key for key in ("__dict__", "__weakref__") if key in own and key not in attributes]
         attributes = {**attributes, "__slots__": tuple(slots)}
