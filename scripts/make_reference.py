@@ -752,7 +752,8 @@ def cli_page() -> list[str]:
         "",
         "## Which server",
         "The first of these that names one: `--server`, `$SHOAL_SERVER`, `shoal.toml` in the current directory, "
-        "`~/.config/shoal/config.toml`. If none does, the embedded server is used. Both files have these keys:",
+        "`~/.config/shoal/config.toml`. If none does: in a task the server that runs it; else a running server of yours, which "
+        "`shoal server start` started; else the embedded server. Both files have these keys:",
         "",
         *table(("key", "value"), [(code(name), text) for name, text in config.KEYS.items()]),
         "The token comes from `$SHOAL_TOKEN`, else from `token_file`, else from the state directory of a server on this machine.",

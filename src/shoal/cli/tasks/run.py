@@ -80,12 +80,14 @@ def run(context: click.Context, /, arguments: tuple[str, ...], **options: Any) -
     125 if Shoal itself failed, or could not keep all of its output; 2 if this command line is wrong.
     Of several tasks: 0 only if all succeeded, else 1.
     """
-    session = Session(options["server"])
-    draft = _draft(context, session, arguments, options, may_sweep=False)
+    draft: Draft | None = None
     try:
+        session = Session(options["server"])  # its server may not be there, which is no status of the command either
+        draft = _draft(context, session, arguments, options, may_sweep=False)
         return _start(session, draft, options, is_run=True)
     except ShoalError as error:
-        if isinstance(error, BadInput) or not _is_single(draft):
+        is_single = _is_single(draft) if draft is not None else COMMAND in context.meta and not options["array"]
+        if isinstance(error, BadInput) or not is_single:
             raise
         say(error.line)
         return _BEFORE_START.get(error.code, OWN_FAILURE)
