@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from shoal.client import element_files
 from shoal.client.element_files import ABSENT, GONE, ElementFiles
 from shoal.model.limits import FINGERPRINT_WIDTH, MAX_COMPARED
 from shoal.model.task.spec import Submission
@@ -43,7 +42,7 @@ def test_a_value_is_looked_at_once_and_a_sweep_that_is_too_large_not_at_all(
         return real(path, **more)
 
     (tmp_path / "a").write_text("a", encoding="utf-8")
-    monkeypatch.setattr(element_files.os, "stat", counted)
+    monkeypatch.setattr(os, "stat", counted)
     both = {"f": ["a", "b"], "n": "1..50"}
     ElementFiles(submission(tmp_path, command=["cat", "{f}"], params=both)).read()
     assert sorted(asked) == [str(tmp_path / "a"), str(tmp_path / "b")]
