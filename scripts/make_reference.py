@@ -258,9 +258,15 @@ def task_page() -> list[str]:
         f"- every field of its task but those in the table below, and so {and_list(compared)};",
         "- the directory of the run, and its `seed` if one was given: then each task also by its number in the run;",
         "- the content of the files that the command, `inputs`, `stdin` and `container` name (of what goes beyond "
-        f"{size(preflight.MAX_DIGESTED)}: size, date and inode; of a sweep the first {preflight.MAX_CHECKED:,} of each field). "
-        "Arguments with `{placeholders}`, the names in `outputs`, and files that only a shell text or the program itself knows "
-        "of are not looked at: name them in `inputs`;",
+        f"{size(preflight.MAX_DIGESTED)}: size, date and inode). Files that only a shell text or the program itself knows of "
+        "are not looked at: name them in `inputs`;",
+        "- of a sweep, task by task, the files that its parameters name, as values or within `command`, `inputs` and `stdin`. "
+        "One that was not there when the earlier run was submitted counts as made by it. Of a sweep of more than "
+        f"{limits.MAX_COMPARED:,} tasks the parameters that are files are compared all together, and of names that only "
+        f"contain a parameter those of the first {preflight.MAX_CHECKED:,} `inputs` and `stdin`: if one changed, all run;",
+        "- what it wrote is there, and not altered since it ended: its `outputs` and the files of `stdout` and `stderr` "
+        "(by their date; of one that all tasks of a sweep write only that it is there). Not looked at: those of a sweep of "
+        f"more than {limits.MAX_COMPARED:,} tasks, which `shoal` says, and those on other hosts of which none is seen here;",
         "- the environment of the submitter, without variables of the terminal or login such as `TERM`, `PWD` and `SSH_*`;",
         "- and all tasks that it waits for are taken over, too.",
         "",
@@ -554,6 +560,9 @@ LIMITS = {
     "MAX_FILES": "names in `inputs`, and in `outputs`",
     "MAX_KEY": "an idempotency key",
     "MAX_FINGERPRINTS": "files of a run that `--resume` can name when they changed; of more, it says that one did",
+    "MAX_COMPARED": "tasks of a sweep whose own files `--resume` compares; of more, those of all together",
+    "FINGERPRINT_WIDTH": "characters that are kept of each file of a task for it",
+    "MAX_ELEMENT_TEXTS": "characters of all of them in one submission",
     "MAX_VISIBLE": "paths of a task that a pilot must see",
     "MAX_WITNESSES": "files whose look proves that a path is seen",
     "MAX_BLIND": "sets of paths of which the server remembers that a pilot does not see them",
@@ -744,7 +753,8 @@ def cli_page() -> list[str]:
         "",
         "## Which server",
         "The first of these that names one: `--server`, `$SHOAL_SERVER`, `shoal.toml` in the current directory, "
-        "`~/.config/shoal/config.toml`. If none does, the embedded server is used. Both files have these keys:",
+        "`~/.config/shoal/config.toml`. If none does: in a task the server that runs it; else a running server of yours, which "
+        "`shoal server start` started; else the embedded server. Both files have these keys:",
         "",
         *table(("key", "value"), [(code(name), text) for name, text in config.KEYS.items()]),
         "The token comes from `$SHOAL_TOKEN`, else from `token_file`, else from the state directory of a server on this machine.",

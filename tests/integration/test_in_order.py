@@ -264,3 +264,15 @@ def test_a_run_picks_the_next_task_for_a_free_slot(cluster: Cluster, type_: Type
     assert run.execute() == 81 + 25 + 16 + 9 + 4
     assert Path(tale).read_text().split() == ["9", "5", "4", "3", "2"]
     assert set(run.pilots) == {"ssd"}
+
+
+def test_a_name_does_wherever_a_run_or_task_is_asked_for(cluster: Cluster, type_: Type) -> None:
+    assert type_("submit", "--name", "train", "--cores", "99", "--", "true").status == 0
+    assert type_("set", "train", "--priority", "5").text == "1 task changed\n"
+    assert type_("set", "train.1", "--priority", "6").text == "1 task changed\n"
+    copied = type_("copy", "train", "--name", "again")
+    assert copied.text == "r2\n"
+    assert "r1.1 has not started yet" in type_("files", "train.1").err
+    assert "r1.1 has not started yet" in type_("peek", "train.1", "x").err
+    assert type_("cancel", "train").status == 0
+    assert type_("rm", "train").text.startswith("r1 removed")

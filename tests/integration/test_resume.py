@@ -105,6 +105,57 @@ def test_elements_with_a_seed_are_told_by_their_number_too(terminal: Terminal) -
     assert not is_taken_over(shifted)
 
 
+def test_a_task_of_a_sweep_runs_again_if_the_file_that_its_parameter_names_changed(terminal: Terminal) -> None:
+    for name in ("a", "b"):
+        (terminal.cwd / f"{name}.dat").write_text("v1", encoding="utf-8")
+    for words in (("--", "cat", "{f}"), ("--", "sh", "-c", "cat {f}"), ("--shell", "--", "cat {f}")):
+        terminal.good("sweep", "f=*.dat", *words)
+        (terminal.cwd / "a.dat").write_text(f"new {words}", encoding="utf-8")
+        again = terminal.good("sweep", "--resume", "f=*.dat", *words)
+        assert "1 of 2 tasks is not run again" in again.err
+        assert "1 task runs again: files that their parameters name changed since they ran" in again.err
+        assert f"new {words}" in terminal.good("logs", f"{again.run}.1").out
+        assert "2 of 2 tasks are not run again" in terminal.good("sweep", "--resume", "f=*.dat", *words).err
+    (terminal.cwd / "c.dat").write_text("third", encoding="utf-8")
+    more = terminal.good("sweep", "--resume", "f=*.dat", "--", "cat", "{f}").err
+    assert "1 task runs: not run before" in more and "c.dat" not in more
+
+
+def test_a_task_runs_again_if_what_it_wrote_is_gone_or_was_altered_and_not_because_it_is_there(
+    terminal: Terminal,
+) -> None:
+    sweep = ("x=1..3", "--stdout", "said-{x}.txt", "--", "sh", "-c", "echo {x} | tee made-{x}.txt")
+    declared = ("--output", "made-{x}.txt", *sweep)
+    terminal.good("sweep", "--resume", *declared)
+    assert "3 of 3 tasks are not run again" in terminal.good("sweep", "--resume", *declared).err
+    (terminal.cwd / "made-1.txt").unlink()
+    (terminal.cwd / "said-2.txt").write_text("altered", encoding="utf-8")
+    again = terminal.good("sweep", "--resume", *declared)
+    assert "1 of 3 tasks is not run again" in again.err
+    assert "1 task runs again: a file that they wrote is gone" in again.err
+    assert "1 task runs again: a file that they wrote was altered since" in again.err
+    assert (terminal.cwd / "made-1.txt").read_text(encoding="utf-8") == "1\n"
+    assert (terminal.cwd / "said-2.txt").read_text(encoding="utf-8") == "2\n"
+    assert "3 of 3 tasks are not run again" in terminal.good("sweep", "--resume", *declared).err
+
+
+def test_an_argument_that_a_task_made_itself_is_no_reason_to_run_it_again(terminal: Terminal) -> None:
+    words = ("x=1..2", "--", "cp", "one.txt", "copy-{x}.txt")
+    terminal.good("sweep", *words)
+    assert "2 of 2 tasks are not run again" in terminal.good("sweep", "--resume", *words).err
+    (terminal.cwd / "copy-1.txt").write_text("by hand", encoding="utf-8")
+    assert "1 of 2 tasks is not run again" in terminal.good("sweep", "--resume", *words).err
+
+
+def test_a_single_task_runs_again_if_the_file_of_its_output_is_gone(terminal: Terminal) -> None:
+    words = ("--stdout", "single.txt", "--", "echo", "single")
+    terminal.good("run", *words)
+    assert is_taken_over(terminal.good("run", "--resume", *words))
+    (terminal.cwd / "single.txt").unlink()
+    again = terminal.good("run", "--resume", *words)
+    assert not is_taken_over(again) and "1 task runs again: a file that they wrote is gone" in again.err
+
+
 STEPS = """
 [[tasks]]
 name = "make"

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import shoal
-from tests.integration import functions
+from tests.integration import functions, kinds_of_classes
 from tests.integration.cluster import Cluster
 
 pytestmark = pytest.mark.integration
@@ -266,6 +266,14 @@ def test_decorated_functions_of_a_script_work(pool: Cluster) -> None:
         "0 True",
         "numbers is a generator, which cannot leave its process: return a list of what it yields",
     ]
+
+
+def test_objects_of_every_kind_of_class_come_home_as_they_were_of_a_script_and_of_a_module(pool: Cluster) -> None:
+    """Found by an adversary: with `__slots__` they could not be read, or had slots in their `__dict__` too."""
+    done = run_script(pool, Path(kinds_of_classes.__file__).read_text(encoding="utf-8"))
+    assert (done.stderr, done.stdout) == ("", f"{len(kinds_of_classes.KINDS)} []\n")
+    with shoal.Executor(attach=False) as ex:
+        assert kinds_of_classes.compare(ex) == []
 
 
 def test_objects_of_a_manager_reach_calls_on_this_host(pool: Cluster) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.client.unpickle.restricted import RULES, load_restricted
@@ -27,6 +27,7 @@ from shoal.client.unpickle.rules import UntrustedResult
 from shoal.client.unpickle.trust import Trust, parse_trust
 from shoal.model.errors import BadInput
 from shoal.wire.payload import container
+from tests.integration import kinds_of_classes
 
 # Callables that run code, read or write files, import, or open the way to one that does: what exploits are made of.
 _EXPLOITS = """
@@ -564,3 +565,28 @@ def test_what_trust_may_be_said() -> None:
     for wrong in ("everyone", "", [3], [("a",)], "a.b"):
         with pytest.raises(BadInput, match="trust"):
             parse_trust(wrong)  # type: ignore[arg-type]  # that is the point
+
+
+@pytest.mark.parametrize("kind", kinds_of_classes.KINDS, ids=lambda kind: kind.__name__)
+@settings(max_examples=8)
+@given(nest=st.recursive(st.just(0), lambda inner: st.lists(inner, max_size=3) | st.tuples(inner, inner), max_leaves=6))
+def test_objects_of_a_named_class_are_what_plain_pickle_makes_of_them(kind: type, nest: Any) -> None:
+    value = kinds_of_classes.first(kind)
+
+    def fill(shape: Any) -> Any:
+        return value if shape == 0 and isinstance(shape, int) else type(shape)(map(fill, shape))
+
+    def tell(found: Any) -> Any:
+        return kinds_of_classes.tell(found) if type(found) is kind else type(found)(map(tell, found))
+
+    data = pickle.dumps(fill(nest), 5)
+    if kind.__name__.encode() in data:  # no empty list
+        with pytest.raises(UntrustedResult):
+            load_restricted(data)
+    names = parse_trust([kind]).names
+    if issubclass(kind, list) and kind.__name__.encode() in data:
+        with pytest.raises(UntrustedResult, match="Listed is malformed"):  # its own methods would have to fill it
+            load_restricted(data, names)
+        return
+    found = load_restricted(data, names)
+    assert tell(found) == tell(pickle.loads(data)) == tell(fill(nest))

@@ -17,7 +17,7 @@ from shoal.model.file_names import DATABASE
 from shoal.model.ids import target_of
 from shoal.model.limits import MAX_PAGE
 from shoal.report.data_source import Json, Source, nothing_submitted, open_file, source_of
-from shoal.report.run_names import find_run, find_target
+from shoal.report.run_names import TASK, find_run, find_target
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -93,12 +93,12 @@ class Session:
         """The source to read; no server is started."""
         return source_of(self.target, say)
 
-    def find_target(self, text: str) -> str:
+    def find_target(self, text: str, wanted: str = TASK) -> str:
         """The id of a run or task, which may be given by the name of its run; nothing is read for an id."""
         if target_of(text) is not None:
             return text
         with self.source() as source:
-            return find_target(source, text, say)
+            return find_target(source, text, say, wanted)
 
     def find_run(self, text: str) -> str:
         """The id of a run, which may be given by its name; nothing is read for an id."""

@@ -36,11 +36,14 @@ def token() -> None:
     "--scope", "scopes", multiple=True, type=click.Choice(SCOPES),
     help="What it may do (repeat for more) [default: submit, read, cancel].",
 )  # fmt: skip
-@click.option("--expires", default="30d", show_default=True, metavar="TIME", help="How long it is valid; at most 90d.")
+@click.option(
+    "--expires", metavar="TIME",
+    help="How long it is valid; at most 90d [default: 30d, or as long as the token that you make it with].",
+)  # fmt: skip
 @click.option("--note", metavar="TEXT", help="What it is for, shown in `shoal token list`.")
 @common_options
 def new(
-    user: str | None, scopes: tuple[str, ...], expires: str, note: str | None, as_json: bool, server: str | None
+    user: str | None, scopes: tuple[str, ...], expires: str | None, note: str | None, as_json: bool, server: str | None
 ) -> None:
     """Make a token to log in with, and print the login string for the person. It is shown only this once.
 
@@ -52,7 +55,8 @@ def new(
     """
     if user is not None:
         check_name(user, "--user")
-    check_expires(expires, SUBMIT)
+    if expires is not None:
+        check_expires(expires, SUBMIT)
     with Session(server, changes=True).shared_client() as client:
         answer = client.new_token(SUBMIT, owner=user, scopes=scopes, expires=expires, note=note)
     join = join_of(client, answer)

@@ -12,8 +12,9 @@ from shoal.cli.session import Session, common_options, say
 from shoal.cli.tasks.options import task_options
 from shoal.cli.tasks.submission import given_values
 from shoal.model.errors import BadInput
-from shoal.model.ids import parse_run, parse_target
+from shoal.model.ids import parse_target
 from shoal.model.quantities import many
+from shoal.report.run_names import RUN
 
 NOT_CHANGED = ("shell",)  # it goes with a command, and another command is another run
 
@@ -39,17 +40,21 @@ def copy(
       shoal copy r12 --only 1-20 --require 'site == "b"' --name again
       shoal wait $(shoal copy r12)
     """
+    session = Session(server)
+    run = session.find_target(run, RUN)
     if not isinstance(parse_target(run), int):
         raise BadInput(
             f"{run} is a task",
             code="bad_id",
             hint=f"copy some tasks of a run: shoal copy {run.replace('.', ' --only ', 1)}",
         )
-    parse_run(run)
+    if only == "":
+        raise BadInput(
+            "no tasks", code="unknown_state", field="--only", hint="states or numbers of tasks: failed, lost, 1-20,33"
+        )
     fields = given_values(options)
     if only is not None and "array" in fields:
         raise click.UsageError("--only and --array together (which tasks of the run, or which instead of them?)")
-    session = Session(server)
     with session.client_for(run) as client:
         key = f"auto-{uuid.uuid4()}"
         answer = client.copy(run, fields, key, only=only, name=name, seed=seed)

@@ -21,9 +21,12 @@ PAUSE = 1.0  # seconds between two looks at a file that may grow
 TAIL = 8 * 1024  # bytes that `peek` begins with where it shows an end
 
 
-def _check_task(task: str) -> None:
+def _find_task(session: Session, text: str) -> str:
+    """The id of a task, which may be given by the name of its run (`train.7`)."""
+    task = session.find_target(text)
     if isinstance(parse_target(task), int):
-        raise BadInput(f"{task} is a run", code="bad_id", hint=f"name one of its tasks, e.g. {task}.1")
+        raise BadInput(f"{clean(text)} is a run", code="bad_id", hint=f"name one of its tasks, e.g. {clean(text)}.1")
+    return task
 
 
 @click.command()
@@ -38,8 +41,9 @@ def files(task: str, directory: str, as_json: bool, server: str | None) -> None:
       shoal files r12.7
       shoal files r12.7 out
     """
-    _check_task(task)
-    with Session(server).client_for(task) as client:
+    session = Session(server)
+    task = _find_task(session, task)
+    with session.client_for(task) as client:
         answer = client.files(task, directory)
     if as_json:
         print_json(answer)
@@ -74,9 +78,10 @@ def peek(task: str, file: str | None, tail: str | None, follows: bool, server: s
       shoal peek r12.7 run.log --tail 2K
       shoal peek r12.7 run.log --follow
     """
-    _check_task(task)
+    session = Session(server)
+    task = _find_task(session, task)
     size = parse_size(tail, "--tail") if tail is not None else None
-    with Session(server).client_for(task) as client:
+    with session.client_for(task) as client:
         write: Callable[[bytes], object] = terminal_writer() if sys.stdout.isatty() else write_raw
         if file is None:
             _peek_output(client, task, size or TAIL, write)

@@ -11,6 +11,7 @@ from shoal.cli.session import Session, common_options
 from shoal.model.errors import BadInput
 from shoal.model.ids import parse_target
 from shoal.model.quantities import many, show_size
+from shoal.report.run_names import RUN
 
 
 @click.command()
@@ -28,6 +29,8 @@ def rm(runs: tuple[str, ...], yes: bool, as_json: bool, server: str | None) -> N
       shoal rm r12
       shoal rm r12 r13 --yes
     """
+    session = Session(server)
+    runs = tuple(session.find_target(run, RUN) for run in runs)
     for run in runs:
         if not isinstance(parse_target(run), int):
             hint = f"name the run: shoal rm {run.partition('.')[0]}"
@@ -37,7 +40,7 @@ def rm(runs: tuple[str, ...], yes: bool, as_json: bool, server: str | None) -> N
         if not sys.stdin.isatty():
             raise click.UsageError(f"{len(names)} runs at once need a yes (write: shoal rm --yes {' '.join(names)})")
         click.confirm(f"Remove {len(names)} runs and their logs for good?", abort=True, err=True)
-    with Session(server).client_for(names[0]) as client:
+    with session.client_for(names[0]) as client:
         answer = client.remove(names)
     freed = f", {show_size(answer['log_bytes'])} of logs" if answer["log_bytes"] else ""
     what = f"{', '.join(names)} removed" if len(names) < 4 else f"{many(answer['runs'], 'run')} removed"

@@ -10,7 +10,6 @@ from shoal.cli.output.tables import clean, print_answer
 from shoal.cli.session import Session, common_options, say
 from shoal.cli.tasks.options import task_options
 from shoal.cli.tasks.submission import given_values
-from shoal.model.ids import parse_target
 from shoal.model.quantities import many
 from shoal.model.task.spec import FIELDS, Spec
 from shoal.model.task.task_field import fields_with
@@ -31,15 +30,15 @@ def set_command(targets: tuple[str, ...], as_json: bool, server: str | None, **o
     Examples:
       shoal set r12 --priority 5             goes before your other runs
       shoal set r12.7 --memory 8G --time 2h
-      shoal set r12 --require 'site == "b"'
+      shoal set train --require 'site == "b"'  the latest run of that name
     """
-    for target in targets:
-        parse_target(target)
+    session = Session(server)
+    targets = tuple(session.find_target(target) for target in targets)
     fields = given_values(options)
     if not fields:
         names = ", ".join(f"--{FIELDS[name].option_name}" for name in CHANGEABLE)
         raise click.UsageError(f"say what to change (one of {names})")
-    with Session(server).client_for(targets[0]) as client:
+    with session.client_for(targets[0]) as client:
         answer = client.set_fields(targets, fields)
     for warning in answer["warnings"]:
         say(f"note: {clean(warning)}")

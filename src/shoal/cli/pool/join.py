@@ -24,7 +24,9 @@ from shoal.wire.join import bootstrap_line
 @click.option("--group", metavar="G", help="Run the tasks of this group instead.")
 @click.option("--max-pilots", type=click.IntRange(1), metavar="N", help="At most so many pilots at one time.")
 @click.option(
-    "--expires", default="7d", show_default=True, metavar="TIME", help="How long new pilots may come; at most 7d."
+    "--expires",
+    metavar="TIME",
+    help="How long new pilots may come; at most 7d [default: that, or as long as the token that you make it with].",
 )
 @click.option("--once", is_flag=True, help="For one pilot; then the line is used up.")
 @click.option("--cores", type=click.IntRange(1), metavar="N", help="Offer so many cores [default: all there are].")
@@ -38,7 +40,7 @@ def join(
     owner: str | None,
     group: str | None,
     max_pilots: int | None,
-    expires: str,
+    expires: str | None,
     once: bool,
     cores: int | None,
     idle_end: float | None,
@@ -67,7 +69,8 @@ def join(
             check_name(name, option)
     parse_tags(tags)
     ending = lifetime_options(lifetime, until)
-    check_expires(expires, ENROL)
+    if expires is not None:
+        check_expires(expires, ENROL)
     with Session(server, changes=True).shared_client() as client:
         answer = client.new_token(
             ENROL, owner=owner, group=group, site=site, max_pilots=max_pilots, expires=expires,

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 from shoal.cli.tasks.submission import Draft
 from shoal.client.config import echo_path
+from shoal.client.element_files import MAX_DIGESTED, fingerprint, is_compared, texts_with_files
 from shoal.model.errors import BadInput, Refused, echo
 from shoal.model.limits import MAX_FINGERPRINTS, MAX_NAME
 from shoal.model.task.spec import OWN, Spec
 from shoal.model.task.sweep import fill, holes
 
-MAX_DIGESTED = 64 << 20  # bytes of the files of a run that are read for fingerprints
 MAX_CHECKED = 2_000  # names looked up per spec and field; others are checked when their task is prepared
 
 
@@ -147,9 +147,10 @@ def _check_program(spec: Spec, base: str | None) -> None:
 
 
 def fingerprints(draft: Draft) -> dict[str, str]:
-    """The state of every file that the commands name: `--resume` takes over no result of a run that saw another.
+    """The state of every file that all tasks name: `--resume` takes over no result of a run that saw another.
 
-    Arguments with placeholders are left out: they often name outputs, which change with every run.
+    Names with placeholders are compared task by task (`client/element_files.py`); of a sweep that is too large for it,
+    the parameters that are files are here, all together.
     """
     found: dict[str, str] = {}
     budget = MAX_DIGESTED
@@ -157,12 +158,18 @@ def fingerprints(draft: Draft) -> dict[str, str]:
         base = directory_of(draft, spec) or draft.submission.cwd
         arguments = [_plain(spec, text) for text in spec.command if spec.sweep is None or not holes(text)]
         named = [text for text in arguments if text not in spec.outputs]
-        for name in dict.fromkeys([*named, spec.container, *(name for _, name in named_files(spec))]):
+        if is_compared(spec):
+            named += [_plain(spec, text) for text in (*spec.inputs, spec.stdin or "") if text and not holes(text)]
+        else:
+            named += [name for _, name in named_files(spec)]
+            used = {name for text in texts_with_files(draft.submission, spec) for name in holes(text)}
+            named += [value for name in sorted(used) for value in (spec.sweep.values(name) if spec.sweep else ())]
+        for name in dict.fromkeys([*named, spec.container or ""]):
             path = os.path.join(base, name)
             try:
                 state = os.stat(path)
                 if stat.S_ISREG(state.st_mode) and path not in found:
-                    found[path] = _fingerprint(path, state, budget)
+                    found[path] = fingerprint(path, state, budget)
                     budget -= min(budget, state.st_size)
             except (OSError, ValueError):
                 continue
@@ -171,11 +178,3 @@ def fingerprints(draft: Draft) -> dict[str, str]:
         return shown
     together = hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()
     return {f"one of {len(shown):,} files": together}
-
-
-def _fingerprint(path: str, state: os.stat_result, budget: int) -> str:
-    """A digest of a file's content; of one that is too large to be read, of what tells it from another file."""
-    if state.st_size > budget:
-        return f"{state.st_size}-{state.st_mtime_ns}-{state.st_ino}"
-    with open(path, "rb") as file:
-        return hashlib.sha256(file.read(budget + 1)).hexdigest()

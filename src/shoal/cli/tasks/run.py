@@ -30,9 +30,11 @@ from shoal.cli.tasks.preflight import check_here, fingerprints
 from shoal.cli.tasks.standard_input import STDIN, check_unread
 from shoal.cli.tasks.submission import PARENTS, Draft, draft_command, draft_file, with_sent_input
 from shoal.client.client import Client
+from shoal.client.element_files import ElementFiles
 from shoal.client.environment import environment_digest, environment_field
 from shoal.client.visible_files import VisibleFiles
 from shoal.model.errors import BadInput, ShoalError, Unreachable
+from shoal.model.limits import MAX_COMPARED
 from shoal.model.quantities import many
 from shoal.model.task.shell_quote import fill_shell
 from shoal.model.task.spec import OWN, Spec, Submission
@@ -77,12 +79,14 @@ def run(context: click.Context, /, arguments: tuple[str, ...], **options: Any) -
     125 if Shoal itself failed, or could not keep all of its output; 2 if this command line is wrong.
     Of several tasks: 0 only if all succeeded, else 1.
     """
-    session = Session(options["server"])
-    draft = _draft(context, session, arguments, options, may_sweep=False)
+    draft: Draft | None = None
     try:
+        session = Session(options["server"])  # its server may not be there, which is no status of the command either
+        draft = _draft(context, session, arguments, options, may_sweep=False)
         return _start(session, draft, options, is_run=True)
     except ShoalError as error:
-        if isinstance(error, BadInput) or not _is_single(draft):
+        is_single = _is_single(draft) if draft is not None else COMMAND in context.meta and not options["array"]
+        if isinstance(error, BadInput) or not is_single:
             raise
         say(error.line)
         return _BEFORE_START.get(error.code, OWN_FAILURE)
@@ -257,7 +261,12 @@ def send(
     ]
     document = {**draft.document, "tasks": tasks, **environment_field(client.url)}
     document.setdefault("key", f"auto-{os.urandom(16).hex()}")
+    files = ElementFiles(draft.submission)
     document["fingerprints"] = {"environment": environment_digest(), "files": fingerprints(draft)}
+    document["fingerprints"] |= {"elements": found} if any(found := files.read()) else {}
+    if resume:
+        document["fingerprints"] |= {"written": dates} if any(dates := files.written(session.is_far)) else {}
+        _note_not_compared(draft.submission)
     document |= {
         name: True for name, is_set in (("resume", resume), ("strict", strict), ("dry_run", dry_run)) if is_set
     }
@@ -276,10 +285,11 @@ def _submit(client: Client, document: dict[str, Any], draft: Draft) -> dict[str,
     try:
         return client.submit(document)
     except BadInput as error:
-        if error.code != "unknown_field":
+        if error.code != "unknown_field" and error.field != "fingerprints":
             raise
-        # A server of an older version does not look where files are seen.
-        return client.submit({**document, "tasks": draft.document["tasks"]})
+        # A server of an older version does not look where files are seen, nor at those of each task.
+        seen = {name: document["fingerprints"][name] for name in ("environment", "files")}
+        return client.submit({**document, "tasks": draft.document["tasks"], "fingerprints": seen})
 
 
 def _print_warnings(answer: dict[str, Any]) -> None:
@@ -299,6 +309,16 @@ def _print_reused(answer: dict[str, Any]) -> None:
     for rerun in answer.get("reruns") or ():
         runs = _plural(rerun["count"], "runs", "run") + (" again" if rerun["again"] else "")
         say(f"{many(rerun['count'], 'task')} {runs}: {rerun['why']}")
+
+
+def _note_not_compared(submission: Submission) -> None:
+    """Say that a sweep is too large for its tasks to be compared with their own files."""
+    for spec in submission.specs:
+        if spec.count > MAX_COMPARED and (spec.outputs or spec.stdout or spec.stderr):
+            say(
+                f"note: of {many(spec.count, 'task')} it is not looked whether what they wrote is still there "
+                f"(of at most {MAX_COMPARED:,} it is)"
+            )
 
 
 def _plural(count: int, one: str, more: str) -> str:

@@ -42,12 +42,12 @@ class Arguments:
 
 def find_futures(value: Any) -> Arguments | None:
     """Pickle arguments that hold futures; None if they hold none. Raises what pickling raises."""
-    import cloudpickle  # type: ignore[import-untyped]  # it ships no types
+    from shoal.client.pickling import by_value  # it brings cloudpickle, which many programs do not need
 
     futures: list[Future[Any]] = []
     numbers: dict[int, int] = {}
 
-    class Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]  # as above
+    class Pickler(by_value.Pickler):
         def persistent_id(self, found: object) -> int | None:
             if not isinstance(found, Future):
                 return None

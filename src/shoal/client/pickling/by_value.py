@@ -1,4 +1,4 @@
-"""Pickling by value: cloudpickle, and the decorators of `functools` that it does not know.
+"""Pickling by value: cloudpickle, and the decorators of `functools` and the `__slots__` that it does not know.
 
 Imported only when something has to be pickled by value, because cloudpickle takes a while to import. What rebuilds an
 object is itself sent by value, so that no runner needs this module.
@@ -11,8 +11,8 @@ import io
 import pickle
 import sys
 from collections.abc import Callable
-from types import FunctionType
-from typing import Any
+from types import FunctionType, MemberDescriptorType
+from typing import Any, NamedTuple
 
 import cloudpickle  # type: ignore[import-untyped]  # it ships no types
 
@@ -31,7 +31,8 @@ def dumps(value: Any, protocol: int, buffer_callback: Callable[[pickle.PickleBuf
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # of a module without types
-    """cloudpickle's, for `lru_cache`, `cached_property` and `singledispatch` too: an empty cache goes along."""
+    """cloudpickle's, for `lru_cache`, `cached_property` and `singledispatch` too, whose cache is empty then; and a class
+    with `__slots__` has them there as well."""
 
     def reducer_override(self, obj: Any) -> Any:
         """How an object is pickled; called for each."""
@@ -48,7 +49,30 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # of a module without
         if isinstance(obj, FunctionType) and not is_importable(obj) and obj.__dict__.keys() >= _OF_SINGLEDISPATCH:
             # Implementations may refer to the function itself: they are added when it is there.
             return _DISPATCH, (obj.__wrapped__,), list(obj.registry.items()), None, None, _REGISTER  # type: ignore[attr-defined]
-        return super().reducer_override(obj)
+        reduced = super().reducer_override(obj)
+        if isinstance(obj, type) and type(reduced) is tuple and len(reduced) == 6 and len(reduced[1]) == 6:
+            return _with_slots(obj, reduced)
+        return reduced
+
+
+def _with_slots(kind: type, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
+    """How cloudpickle pickles a class, but so that it is made with the slots it has here.
+
+    Without them its objects would have a `__dict__` there, and what they bring home would not fit those of our class.
+    """
+    make, (meta, name, bases, attributes, tracker, extra), (state, slot_state), *rest = reduced
+    # What pickle notes in a class when it meets the first object: a class is the same before and after.
+    state = {key: value for key, value in state.items() if key != "__slotnames__"}
+    own = vars(kind)
+    if "__slots__" in own and NamedTuple not in bases:  # that makes them itself
+        # As they are in the class, where private names are complete: `__slots__` itself may be an iterator that is used up.
+        slots = [
+            key for key, value in own.items() if type(value) is MemberDescriptorType and value.__objclass__ is kind
+        ]
+        state = {key: value for key, value in state.items() if key not in slots}
+        slots += [key for key in ("__dict__", "__weakref__") if key in own and key not in attributes]
+        attributes = {**attributes, "__slots__": tuple(slots)}
+    return make, (meta, name, bases, attributes, tracker, extra), (state, slot_state), *rest
 
 
 def _is_proxy(obj: Any) -> bool:

@@ -157,6 +157,7 @@ class Authentication:
             raise BadInput(f"{echo(kind)!r} is no kind of token", code="range", field="kind", hint="submit or enrol")
         owner = request.owner or ("" if request.group and kind == ENROL else maker.owner)
         self._check_giving(maker, kind, owner, request)
+        scopes = self._scopes(maker, request)  # first: what they may not give at all is no question of its life
         life = DEFAULT_LIFE[kind] if request.expires is None else parse_duration(request.expires, "expires")
         left = maker.expires - now if maker.expires and not maker.is_admin else life
         if request.expires is None:
@@ -195,7 +196,7 @@ class Authentication:
                 f"{limits.MAX_LINEAGE} tokens were made with one another already", code="too_many",
                 hint="use one that an administrator made",
             )  # fmt: skip
-        site, scopes = _site(request.site), self._scopes(maker, request)
+        site = _site(request.site)
         if kind == ENROL:
             self._take_site(maker, site, holder, now)
         secret = make(kind, random(32))

@@ -27,7 +27,7 @@ from shoal.server.submission.check_expressions import (
     visible_warnings,
 )
 from shoal.server.submission.dependencies import outcomes_of, targets_of
-from shoal.server.submission.resume import Reused, find_earlier, read_fingerprints, sign
+from shoal.server.submission.resume import Reused, Written, find_earlier, read_fingerprints, read_written, sign
 from shoal.wire.submission import canonical, parse_submission
 
 Claim = Callable[[str, int, list[str]], None]  # holds blobs of an owner for a run
@@ -47,6 +47,7 @@ class SubmissionRequest(NamedTuple):
     resume: bool
     strict: bool
     dry_run: bool
+    written: Written = ()
 
 
 def read_submission(body: Mapping[str, Any]) -> SubmissionRequest:
@@ -60,19 +61,20 @@ def read_submission(body: Mapping[str, Any]) -> SubmissionRequest:
     same = {**fields, "tasks": [{k: v for k, v in table.items() if k != "visible"} for table in fields["tasks"]]}
     digest = hashlib.sha256(canonical(same).encode()).hexdigest()
     signature = sign(submission, read_fingerprints(fingerprints))
-    return SubmissionRequest(submission, digest, signature, env_file, environment, resume, strict, dry_run)
+    written = read_written(fingerprints)
+    return SubmissionRequest(submission, digest, signature, env_file, environment, resume, strict, dry_run, written)
 
 
 async def submit(
     service: Service, owner: str, request: SubmissionRequest, claim: Claim, size: int = 0
 ) -> dict[str, Any]:
     """Accept a run of an owner, sent as so many bytes; returns after the commit."""
-    submission, digest, signature, env_file, environment, resume, strict, dry_run = request
+    submission, digest, signature, env_file, environment, resume, strict, dry_run, written = request
     warnings = check_submission(service, owner, submission, strict)
     reused: Reused = ()
     reruns: list[dict[str, Any]] = []
     if resume:
-        reused, reruns = await service.query(lambda reader: find_earlier(reader, owner, submission, signature))
+        reused, reruns = await service.query(lambda reader: find_earlier(reader, owner, submission, signature, written))
     if dry_run:
         would = {
             "run": "",

@@ -11,13 +11,13 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from shoal.db.reader import Reader
 from shoal.engine.changes import TaskRow
 from shoal.model.errors import BadInput
 from shoal.model.ids import run_text
-from shoal.model.limits import MAX_FINGERPRINTS
+from shoal.model.limits import FINGERPRINT_WIDTH, MAX_COMPARED, MAX_ELEMENT_TEXTS, MAX_FINGERPRINTS, MAX_SPECS
 from shoal.model.states import TaskState
 from shoal.model.task.checks import short_text
 from shoal.model.task.spec import Spec, Submission
@@ -29,22 +29,59 @@ from shoal.wire.task import parse_spec
 # Of the form of signatures: it is raised when that changes, so that one of an older server never matches.
 VERSION = "2"
 NEVER_RUN = "not run before"
+FILES_CHANGED = "files that their parameters name changed since they ran"
 Reused = tuple[tuple[int, TaskRow], ...]
 Fingerprints = dict[str, str]  # by the name of a file; the environment has the name that no file has
 ENVIRONMENT = ""
+ELEMENTS = "\0"  # and the number of a spec: the files of its tasks, task by task, under a name that no file has
+ABSENT = "-" * FINGERPRINT_WIDTH
+# A file that a task wrote last and one that is written at once afterwards differ by more; clocks of hosts by less.
+_AT_ONCE = 0.05  # s
+Written = tuple[
+    tuple[float, ...], ...
+]  # of each spec and task: when a file that it writes was last changed; below 0: gone
+
+
+class Now(NamedTuple):
+    """The files of one task as they are now."""
+
+    read: str = ""
+    written: float = 0.0
 
 
 def read_fingerprints(value: Any) -> Fingerprints:
     """What a client saw of files and environment when it submitted, checked."""
     if value is None:
         return {}
-    if not isinstance(value, dict) or set(value) - {"environment", "files"}:
-        raise BadInput("expected environment and files", code="wrong_type", field="fingerprints")
+    if not isinstance(value, dict) or set(value) - {"environment", "files", "elements", "written"}:
+        raise BadInput("expected environment, files, elements, written", code="wrong_type", field="fingerprints")
     files = value.get("files", {})
     if not isinstance(files, dict) or len(files) > MAX_FINGERPRINTS or "" in files:
         raise BadInput(f"expected at most {MAX_FINGERPRINTS} files", code="wrong_type", field="fingerprints")
     found = {**files, ENVIRONMENT: value.get("environment", "")}
-    return {short_text(name, "fingerprints"): short_text(text, "fingerprints") for name, text in found.items() if text}
+    seen = {short_text(name, "fingerprints"): short_text(text, "fingerprints") for name, text in found.items() if text}
+    elements = value.get("elements", [])
+    if (
+        not isinstance(elements, list)
+        or len(elements) > MAX_SPECS
+        or not all(isinstance(text, str) and text.isascii() for text in elements)
+        or sum(map(len, elements)) > MAX_ELEMENT_TEXTS
+    ):
+        raise BadInput("expected a text for each table", code="wrong_type", field="fingerprints")
+    return seen | {f"{ELEMENTS}{position}": text for position, text in enumerate(elements) if text}
+
+
+def read_written(value: Any) -> Written:
+    """When what tasks write was last changed, as the client sees it, checked."""
+    tables = value.get("written", []) if isinstance(value, dict) else []
+    if (
+        not isinstance(tables, list)
+        or len(tables) > MAX_SPECS
+        or not all(isinstance(table, list) and len(table) <= MAX_COMPARED for table in tables)
+        or not all(type(date) in (int, float) for table in tables for date in table)
+    ):
+        raise BadInput("expected a list of dates for each table", code="wrong_type", field="fingerprints")
+    return tuple(tuple(table) for table in tables)
 
 
 def sign(submission: Submission, fingerprints: Fingerprints) -> str:
@@ -66,22 +103,30 @@ def _compared(spec: Spec) -> dict[str, Any]:
 
 
 def find_earlier(
-    reader: Reader, owner: str, submission: Submission, signature: str
+    reader: Reader, owner: str, submission: Submission, signature: str, written: Written = ()
 ) -> tuple[Reused, list[dict[str, Any]]]:
     """Results of earlier runs for elements of this one, and why the others run (again)."""
     version, digest, seen = signature.split(":", 2)
     good: dict[str, TaskRow] = {}
     bad: dict[str, str] = {}
+    files = json.loads(seen)
+    now = _files_now(submission, files, written)
     for run in reader.earlier(owner, f"{version}:{digest}:"):
         before = reader.run(run)
         if before is None:
             continue
-        changed = _difference(json.loads(before["signature"].split(":", 2)[2]), json.loads(seen))
+        files_then = json.loads(before["signature"].split(":", 2)[2])
+        changed = _difference(files_then, files)
         arrays = [(row["first"], at, parse_spec(row["task"])) for at, row in enumerate(before["arrays"])]
         for task in reader.task_rows(run, [TaskState.SUCCEEDED]):
-            key = _key(submission.seed, *_locate(arrays, task.element))
-            if changed:
-                bad.setdefault(key, f"{changed} changed since they ran")
+            position, spec, offset, element = _locate(arrays, task.element)
+            key = _key(submission.seed, position, spec, offset, element)
+            why_not = f"{changed} changed since they ran" if changed else ""
+            if not why_not:
+                read = _part(files_then.get(f"{ELEMENTS}{position}", ""), spec.count, offset)
+                why_not = _outdated_files(read, now.get(key, Now()), task, bad.get(key) == FILES_CHANGED)
+            if why_not:
+                bad.setdefault(key, why_not)
             else:
                 good.setdefault(key, task)
         for failed in reader.task_rows(run, [TaskState.FAILED, TaskState.CANCELLED, TaskState.LOST]):
@@ -113,8 +158,48 @@ def find_earlier(
 
 def _difference(before: Fingerprints, now: Fingerprints) -> str:
     """What has changed between two submissions; empty if nothing has."""
-    changed = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+    names = (name for name in {*before, *now} if not name.startswith(ELEMENTS))
+    changed = sorted(name for name in names if before.get(name) != now.get(name))
     return "" if not changed else changed[-1] or "the environment"
+
+
+def _files_now(submission: Submission, seen: Fingerprints, written: Written) -> dict[str, Now]:
+    """The files of the tasks that have any, by what tasks of other runs are recognised by."""
+    found: dict[str, Now] = {}
+    first = 1
+    for position, spec in enumerate(submission.specs):
+        read = seen.get(f"{ELEMENTS}{position}", "")
+        dates = written[position] if position < len(written) else ()
+        for offset in range(min(spec.count, MAX_COMPARED) if read or dates else 0):
+            key = _key(submission.seed, position, spec, offset, first + offset)
+            date = dates[offset] if offset < len(dates) else 0.0
+            found[key] = Now(_part(read, spec.count, offset), date)
+        first += spec.count
+    return found
+
+
+def _part(text: str, count: int, offset: int) -> str:
+    """One task's part of what is noted of all tasks of a spec."""
+    width = len(text) // count if count else 0
+    return text[offset * width : (offset + 1) * width]
+
+
+def _outdated_files(before: str, now: Now, task: TaskRow, is_strict: bool) -> str:
+    """Why a task runs again although its fields are the same; empty if its files are as they were, too.
+
+    A file that was not there when the earlier run was submitted counts as made by it; but not (`is_strict`) if a later
+    run saw it and it has changed since.
+    """
+    before = before or ABSENT * (len(now.read) // FINGERPRINT_WIDTH)
+    for at in range(0, len(before), FINGERPRINT_WIDTH):
+        was = before[at : at + FINGERPRINT_WIDTH]
+        if (is_strict or was != ABSENT) and (now.read[at : at + FINGERPRINT_WIDTH] or ABSENT) != was:
+            return FILES_CHANGED
+    if now.written < 0:
+        return "a file that they wrote is gone"
+    if now.written > (task.ended or 0.0) + _AT_ONCE:
+        return "a file that they wrote was altered since"
+    return ""
 
 
 def _outdated(specs: Sequence[Spec], found: list[list[tuple[int, TaskRow]]]) -> list[int]:

@@ -82,7 +82,7 @@ def test_a_login_string_is_printed_once_with_what_to_do_with_it(
     assert "anna runs `shoal login -`" in err
     assert LOGIN not in err
     assert server.sent("/v1/tokens") == [
-        {"kind": "submit", "owner": "anna", "scopes": ["read", "cancel"], "expires": "30d", "note": "laptop"}
+        {"kind": "submit", "owner": "anna", "scopes": ["read", "cancel"], "note": "laptop"}
     ]
     document = json.loads(typed("token", "new", "--json")[1])
     assert (document["id"], document["login"]) == ("t3f9c01", out.strip())
@@ -191,7 +191,7 @@ def test_join_for_one_pilot_and_for_programs(typed: Typed, server: FakeServer, t
     assert (status, document["id"], document["fingerprint"]) == (0, "t3f9c01", FINGERPRINT)
     assert parse_join(document["join"]).token == ENROLMENT
     assert document["join"] in document["line"]
-    assert server.sent("/v1/tokens") == [{"kind": "enrol", "expires": "7d", "uses": 1}]
+    assert server.sent("/v1/tokens") == [{"kind": "enrol", "uses": 1}]
     assert typed("join", "--owner", "anna", "--group", "phys")[0] == 2
 
 
@@ -240,3 +240,15 @@ def test_every_command_inside_a_group_explains_itself_with_examples(typed: Typed
             status, out, _ = typed(name, inner, "--help")
             assert status == 0
             assert f"  shoal {name} {inner}" in out
+
+
+@pytest.mark.parametrize("command", [("token", "new"), ("join",)])
+def test_without_a_time_the_server_chooses_one_that_the_makers_token_allows(
+    typed: Typed, server: FakeServer, token: dict[str, object], command: tuple[str, ...]
+) -> None:
+    """A user whose token lives 30 days, like the new one by default, could make none."""
+    token["token"] = LOGIN if command[0] == "token" else ENROLMENT
+    assert typed(*command)[0] == 0
+    assert typed(*command, "--expires", "2d")[0] == 0
+    first, second = server.sent("/v1/tokens")
+    assert "expires" not in first and second["expires"] == "2d"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import functools
 import pickle
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 from shoal.client.pickling.by_value import dumps
@@ -61,6 +64,29 @@ def test_a_function_that_dispatches_by_type_travels_with_its_implementations() -
         return [kind(one) for one in x]
 
     assert there_and_back(kind)([1, [2]]) == ["other", ["other"]]
+
+
+def test_a_class_is_made_with_the_slots_it_has_here(tmp_path: Path) -> None:
+    """An object of it has no `__dict__` there either, also if the class has sent objects before."""
+
+    class Point:
+        __slots__ = ("__hidden", "x")
+
+        def __init__(self) -> None:
+            self.x, self.__hidden = 3, 4
+
+    before = dumps(Point, 5)
+    dumps(Point(), 5)
+    assert dumps(Point, 5) == before, "the names of its slots that pickle noted are not part of it"
+    file = tmp_path / "point"
+    file.write_bytes(dumps(Point(), 5))
+    code = (
+        "import pickle, sys\np = pickle.load(open(sys.argv[1], 'rb'))\n"
+        "print(p.x, p._Point__hidden, hasattr(p, '__dict__'), type(p).__slots__)\np.y = 1"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=False)
+    assert done.stdout == "3 4 False ('__hidden', 'x')\n"
+    assert "AttributeError: 'Point' object has no attribute 'y'" in done.stderr
 
 
 def test_what_can_be_imported_goes_by_name() -> None:

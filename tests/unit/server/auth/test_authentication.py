@@ -632,6 +632,11 @@ def test_no_token_outlives_the_one_it_was_made_with_unless_an_administrator_make
     assert made_with(place, admin, owner="anna", expires="30d")[0].expires == NOW + 30 * 86_400.0
 
 
+def test_what_nobody_may_give_is_said_before_how_long_it_would_live(place: Place) -> None:
+    _, short = place.mint("boss", owner="anna", expires="2d")
+    refused(lambda: made_with(place, short, scopes=["admin"], expires="3d"), Refused, "forbidden")
+
+
 def test_tokens_are_bounded_for_each_owner_and_dead_ones_free_their_place(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from shoal.db.reader import Reader
 from shoal.db.sqlite import Database
 from shoal.model.errors import BadInput
 from shoal.model.limits import MAX_FINGERPRINTS
-from shoal.server.submission.resume import find_earlier, read_fingerprints, sign
+from shoal.server.submission.resume import find_earlier, read_fingerprints, read_written, sign
 from shoal.wire.submission import parse_submission
 from tests.contract.db.rows import array_row, run_row, task_row
 
@@ -68,6 +68,37 @@ def test_what_has_changed_is_named(database: Database) -> None:
     assert resume(database, tables, {**SEEN, "sim.py": "b2"})[1] == {"sim.py changed since they ran": 1}
     assert resume(database, tables, {"": "e1"})[1] == {"sim.py changed since they ran": 1}
     assert resume(database, tables, {**SEEN, "": "e2"})[1] == {"the environment changed since they ran": 1}
+
+
+def test_each_task_is_compared_with_its_own_files_and_one_that_was_not_there_counts_as_made(database: Database) -> None:
+    def files(*states: str) -> dict[str, str]:
+        return {**SEEN, "\0" + "0": "".join(state * 8 for state in states)}
+
+    tables = [{"command": ["cat", "{x}"], "params": {"x": "1..3"}}]
+    enter(database, 1, tables, ["succeeded"] * 3, files("a", "b", "-"))
+    changed = "files that their parameters name changed since they ran"
+    assert resume(database, tables, files("a", "b", "-")) == ([(1, 1), (2, 1), (3, 1)], {})
+    assert resume(database, tables, files("a", "c", "d")) == ([(1, 1), (3, 1)], {changed: 1})
+    assert resume(database, tables, SEEN) == ([(3, 1)], {changed: 2})
+    shifted = [{"command": ["cat", "{x}"], "params": {"x": "2..3"}}]
+    assert resume(database, shifted, files("b", "-")) == ([(1, 1), (2, 1)], {})
+
+
+def test_a_task_whose_output_is_gone_or_newer_than_its_end_runs_again(database: Database) -> None:
+    tables = [{"command": ["sim", "{x}"], "params": {"x": "1..3"}, "outputs": ["o-{x}"]}]
+    enter(database, 1, tables, ["succeeded"] * 3)  # they end at 101.5, 102.5, 103.5
+    submission = parse_submission({"tasks": tables})
+    with Reader.on(database) as reader:
+        found = find_earlier(reader, "ann", submission, sign(submission, SEEN), ((101.4, 150.0, -1.0),))
+    assert [element for element, _ in found[0]] == [1]
+    reasons = ["a file that they wrote was altered since", "a file that they wrote is gone"]
+    assert [row["why"] for row in found[1]] == reasons and all(row["again"] for row in found[1])
+
+
+@pytest.mark.parametrize("value", [{"written": 1}, {"written": [["x"]]}, {"written": [1]}, {"written": [[True]]}])
+def test_wrong_dates_of_outputs_are_refused(value: Any) -> None:
+    with pytest.raises(BadInput):
+        read_written(value)
 
 
 def test_calls_are_told_apart(database: Database) -> None:

@@ -1,0 +1,64 @@
+"""How the files of each task of a sweep look, at a cost that is bounded."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.client.element_files import ABSENT, GONE, ElementFiles
+from shoal.model.limits import FINGERPRINT_WIDTH, MAX_COMPARED
+from shoal.model.task.spec import Submission
+from shoal.wire.submission import parse_submission
+
+
+def submission(cwd: Path, **table: Any) -> Submission:
+    return parse_submission({"cwd": str(cwd), "tasks": [table]})
+
+
+def parts(text: str) -> list[str]:
+    return [text[at : at + FINGERPRINT_WIDTH] for at in range(0, len(text), FINGERPRINT_WIDTH)]
+
+
+def test_files_that_parameters_name_are_told_apart_and_others_are_absent(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name, encoding="utf-8")
+    made = submission(tmp_path, command=["cat", "{f}"], params={"f": ["a", "b", "c", "a"]})
+    first, second, third, fourth = parts(ElementFiles(made).read()[0])
+    assert first == fourth != second and third == ABSENT
+    assert ElementFiles(submission(tmp_path, command=["sim", "{x}"], params={"x": "1..9"})).read() == [""]
+
+
+def test_a_value_is_looked_at_once_and_a_sweep_that_is_too_large_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    real = os.stat
+
+    def counted(path: Any, **more: Any) -> os.stat_result:
+        asked.append(str(path))
+        return real(path, **more)
+
+    (tmp_path / "a").write_text("a", encoding="utf-8")
+    monkeypatch.setattr(os, "stat", counted)
+    both = {"f": ["a", "b"], "n": "1..50"}
+    ElementFiles(submission(tmp_path, command=["cat", "{f}"], params=both)).read()
+    assert sorted(asked) == [str(tmp_path / "a"), str(tmp_path / "b")]
+    asked.clear()
+    large = submission(tmp_path, command=["cat", "{f}"], outputs=["o-{n}"], params={**both, "n": f"1..{MAX_COMPARED}"})
+    assert ElementFiles(large).read() == [""] and ElementFiles(large).written(False) == [[]]
+    assert asked == []
+
+
+def test_what_tasks_write_is_gone_or_has_a_date_and_a_shared_file_has_none(tmp_path: Path) -> None:
+    (tmp_path / "o-1").write_text("", encoding="utf-8")
+    os.utime(tmp_path / "o-1", (50, 50))
+    (tmp_path / "all").write_text("", encoding="utf-8")
+    made = submission(tmp_path, command=["sim", "{x}"], params={"x": "1..2"}, outputs=["o-{x}", "all"])
+    assert ElementFiles(made).written(False) == [[50.0, GONE]]
+    shared = submission(tmp_path, command=["sim", "{x}"], params={"x": "1..2"}, outputs=["all"])
+    assert ElementFiles(shared).written(False) == [[0.0, 0.0]]
+    elsewhere = submission(tmp_path, command=["sim", "{x}"], params={"x": "1..2"}, outputs=["p-{x}"])
+    assert ElementFiles(elsewhere).written(True) == [[]], "on a far host they may well be there"
