@@ -223,3 +223,14 @@ def test_a_plain_tasks_braces_stay() -> None:
     (lease,) = stand.pilot().pull()
     assert lease.command == ["awk", "{print} {{"]
     assert lease.own
+
+
+def test_nothing_new_begins_while_the_servers_disk_is_full_and_why_says_so() -> None:
+    stand = Stand()
+    stand.engine.describe_server(disk_full="the disk is full, or nearly: 0B are free")
+    run, pilot = stand.submit({"array": "1-2"}), stand.pilot(cores=2)
+    assert pilot.pull() == []
+    _, (reason, *_) = stand.engine.why(run, stand.now)
+    assert reason.code == "disk_full" and "0B are free" in reason.text and "shoal prune" in reason.fix
+    stand.engine.describe_server(disk_full="")
+    assert len(pilot.pull()) == 2 and stand.sound()
