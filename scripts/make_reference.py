@@ -30,7 +30,7 @@ import shoal  # noqa: E402
 from shoal.cli import commands  # noqa: E402
 from shoal.cli.main import status_of  # noqa: E402
 from shoal.cli.tasks import preflight  # noqa: E402
-from shoal.client import config  # noqa: E402
+from shoal.client import config, element_files  # noqa: E402
 from shoal.client.client import error_of  # noqa: E402
 from shoal.db import retention  # noqa: E402
 from shoal.engine.why import reason  # noqa: E402
@@ -258,7 +258,7 @@ def task_page() -> list[str]:
         f"- every field of its task but those in the table below, and so {and_list(compared)};",
         "- the directory of the run, and its `seed` if one was given: then each task also by its number in the run;",
         "- the content of the files that the command, `inputs`, `stdin` and `container` name (of what goes beyond "
-        f"{size(preflight.MAX_DIGESTED)}: size, date and inode). Files that only a shell text or the program itself knows of "
+        f"{size(element_files.MAX_DIGESTED)}: size, date and inode). Files that only a shell text or the program itself knows of "
         "are not looked at: name them in `inputs`;",
         "- of a sweep, task by task, the files that its parameters name, as values or within `command`, `inputs` and `stdin`. "
         "One that was not there when the earlier run was submitted counts as made by it. Of a sweep of more than "
