@@ -17,7 +17,7 @@ from bench.serving import Serving, report, serving
 from bench.small_pilots import SmallPilot, run_small
 
 PILOTS = 1_000
-TASKS = 12_000
+TASKS = 8_000
 CLASSES = 100
 ROUNDS = 3
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -53,9 +53,9 @@ def tasks_of(kind: str) -> list[dict[str, Any]]:
 
 def measure(server: Serving, pilots: list[SmallPilot], kind: str) -> Measured:
     """Submit tasks and let the pilots work them off."""
-    server.submit(tasks_of(kind))
     pid = server.process.pid
     began, used, mine = time.monotonic(), server_seconds(pid), time.process_time()
+    server.submit(tasks_of(kind))  # a thousand pilots wait for it, and are matched before it is answered
     done = run_small(pilots, TASKS)
     rate = done / (time.monotonic() - began)
     return Measured(rate, (server_seconds(pid) - used) / done * 1e6, (time.process_time() - mine) / done * 1e6)

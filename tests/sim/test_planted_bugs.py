@@ -399,7 +399,7 @@ def test_a_skipped_quarantine_is_caught(monkeypatch: pytest.MonkeyPatch) -> None
     plant(
         monkeypatch, choose_tasks.closed, "if state.unreconciled and state.now < state.quarantine_until:", "if False:"
     )
-    monkeypatch.setattr(balance, "_back_up", lambda state, pilot: None)  # its copies start twice on purpose
+    monkeypatch.setattr(balance, "_back_up", lambda state, pilot, slow: None)  # its copies start twice on purpose
     for seed in range(60):
         world = World(seed, CALM_PLAN)
         world.run()

@@ -47,7 +47,7 @@ def test_no_promise_is_broken_whatever_fails(first: int) -> None:
 def test_a_restart_runs_nothing_again_while_pilots_can_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     """Held lists and quarantine [promise I7]: crashes at commits and in the gap, no other fault, every payload starts
     once. What began before its submission was durable, which the crash undid, is another run's: its user submits again."""
-    monkeypatch.setattr(balance, "_back_up", lambda state, pilot: None)  # copies of slow calls start twice on purpose
+    monkeypatch.setattr(balance, "_back_up", lambda *_: None)  # copies of slow calls start twice on purpose
     crashes = undone = 0
     for seed in range(FEW):
         world = World(seed, CALM_PLAN)
@@ -61,7 +61,7 @@ def test_a_restart_runs_nothing_again_while_pilots_can_be_reached(monkeypatch: p
 
 def test_a_frozen_server_loses_no_pilot_and_no_task(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pilots that live are not given up for the time in which the server stood still, and `never` tasks go on."""
-    monkeypatch.setattr(balance, "_back_up", lambda state, pilot: None)  # copies of slow calls start twice on purpose
+    monkeypatch.setattr(balance, "_back_up", lambda *_: None)  # copies of slow calls start twice on purpose
     freezes = never = 0
     for seed in range(FEW):
         world = World(seed, FROZEN_PLAN)
@@ -87,7 +87,7 @@ def test_a_frozen_server_loses_no_pilot_and_no_task(monkeypatch: pytest.MonkeyPa
 
 def test_a_poisonous_command_is_undone_and_everyone_else_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Exceptions at any line of the engine's rules [ADR 0016]: nothing accepted is lost, and every payload starts once."""
-    monkeypatch.setattr(balance, "_back_up", lambda state, pilot: None)  # copies of slow calls start twice on purpose
+    monkeypatch.setattr(balance, "_back_up", lambda *_: None)  # copies of slow calls start twice on purpose
     defects = 0
     for seed in range(FEW):
         world = World(seed, DEFECT_PLAN)

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import inf, isfinite
+from types import MappingProxyType
 from typing import NamedTuple
 
 EXACT_CELLS = 4_096  # slots x tasks of a level: up to some 15 ms
+EXACT_WORK = 50_000  # cells that all repetitions of a round may look at before greedy pays
 AT_ONCE = (64, 8, 1)  # slots of a pilot and tasks of a class that one round looks at, at most: fewer if it is too large
 TIE = 1e-9  # of the range of ranks: what deadline and age may weigh against them, all together
+
+ONE_EACH: Mapping[int, int] = MappingProxyType({})  # slots of rows, tasks of columns
 
 EXACT, GREEDY = "exact", "greedy"
 
@@ -39,16 +43,29 @@ class Round(NamedTuple):
 
 def assign(cells: Sequence[Cell], slots: Mapping[int, int], tasks: Mapping[int, int]) -> Round:
     """Assign by levels; `slots` are free in each row, `tasks` are ready in each column (1 by default). Where all of
-    them are too many for one table, fewer of each are assigned, and the caller repeats the round for the rest."""
+    them are too many for one table, fewer of each are assigned, and the caller repeats the round for the rest; where
+    that would have to be done often, it is greedy."""
+    if len({cell.column for cell in cells}) <= 1:
+        return Round(greedy(cells, slots, tasks), EXACT)  # of one class the best pilots are the largest total
+    wanted = _most_pairs(cells, slots, tasks)
     levels: dict[float, list[Cell]] = {}
     for cell in cells:
         levels.setdefault(cell.level, []).append(cell)
     for most in AT_ONCE if len(cells) <= EXACT_CELLS else ():
         free = {cell.row: min(most, slots.get(cell.row, 1)) for cell in cells}
         ready = {cell.column: min(most, tasks.get(cell.column, 1)) for cell in cells}
-        if all(_size(level, free, ready) <= EXACT_CELLS for level in levels.values()):
+        rounds = wanted / max(1, _most_pairs(cells, free, ready))
+        if rounds * len(cells) <= EXACT_WORK and all(
+            _size(level, free, ready) <= EXACT_CELLS for level in levels.values()
+        ):
             return Round(_by_levels(levels, free, ready), EXACT)
-    return Round(greedy(cells), GREEDY)
+    return Round(greedy(cells, slots, tasks), GREEDY)
+
+
+def _most_pairs(cells: Sequence[Cell], slots: Mapping[int, int], tasks: Mapping[int, int]) -> int:
+    """How many pairs there can be at most."""
+    rows, columns = {cell.row for cell in cells}, {cell.column for cell in cells}
+    return min(sum(slots.get(row, 1) for row in rows), sum(tasks.get(column, 1) for column in columns))
 
 
 def _size(level: list[Cell], free: Mapping[int, int], ready: Mapping[int, int]) -> int:
@@ -70,17 +87,21 @@ def _by_levels(levels: dict[float, list[Cell]], free: dict[int, int], ready: dic
     return pairs
 
 
-def greedy(cells: Sequence[Cell]) -> list[Pair]:
-    """The best cell of all again and again, its row and column removed [LBO III.C]: one task of each class, one slot of
-    each pilot, in the order of choice. Ties go to the lowest row, then the lowest column."""
-    rows: set[int] = set()
-    columns: set[int] = set()
-    pairs = []
+def greedy(
+    cells: Sequence[Cell], slots: Mapping[int, int] = ONE_EACH, tasks: Mapping[int, int] = ONE_EACH
+) -> list[Pair]:
+    """The best cell of all again and again, a slot of its row and a task of its column removed [LBO III.C], in the order of
+    choice. Ties go to the lowest row, then the lowest column."""
+    free: dict[int, int] = {}
+    ready: dict[int, int] = {}
+    pairs: list[Pair] = []
     for cell in sorted(cells, key=lambda cell: (cell.level, -cell.rank, cell.rest, cell.row, cell.column)):
-        if cell.row not in rows and cell.column not in columns:
-            rows.add(cell.row)
-            columns.add(cell.column)
-            pairs.append((cell.row, cell.column))
+        row, column = cell.row, cell.column
+        left, waits = free.get(row, slots.get(row, 1)), ready.get(column, tasks.get(column, 1))
+        count = min(left, waits)
+        if count > 0:
+            free[row], ready[column] = left - count, waits - count
+            pairs += [(row, column)] * count
     return pairs
 
 

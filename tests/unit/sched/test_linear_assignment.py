@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf, nan
 
-from shoal.sched.linear_assignment import Cell, Pair, exact, greedy
+from shoal.sched.linear_assignment import EXACT, GREEDY, Cell, Pair, assign, exact, greedy
 
 # The first row takes what the second needs more: the example of why one looks at all at once.
 TABLE = [[5.0, 4.0, 1.0], [9.0, 1.0, 2.0]]
@@ -61,3 +61,23 @@ def test_the_exact_one_never_assigns_a_forbidden_cell() -> None:
     assert exact([[nan, 2.0], [nan, nan]]) == [(0, 1)]
     assert exact([[1.0, nan, inf], [inf, 2.0, nan]]) == [(0, 0), (1, 1)]
     assert exact([]) == exact([[], []]) == []
+
+
+def test_greedy_fills_slots_with_tasks_of_the_best_cell_before_the_next() -> None:
+    cells = [
+        Cell(0.0, rank, (), row, column) for row, column, rank in [(0, 0, 9.0), (0, 1, 8.0), (1, 0, 7.0), (1, 1, 1.0)]
+    ]
+    assert greedy(cells, {0: 3, 1: 2}, {0: 2, 1: 9}) == [(0, 0), (0, 0), (0, 1), (1, 1), (1, 1)]
+
+
+def test_of_one_class_any_number_of_tasks_goes_to_the_best_of_any_number_of_pilots_at_once() -> None:
+    cells = [Cell(0.0, float(row % 500), (), row, 0) for row in range(1_000)]
+    pairs, how = assign(cells, {}, {0: 600})
+    assert how == EXACT and len(pairs) == 600
+    assert sorted(row % 500 for row, _ in pairs) == sorted([*range(200, 500)] * 2)
+
+
+def test_a_round_that_would_have_to_be_repeated_for_ever_is_greedy_and_whole() -> None:
+    cells = [Cell(0.0, float(row + column), (), row, column) for row in range(900) for column in range(4)]
+    pairs, how = assign(cells, {}, dict.fromkeys(range(4), 300))
+    assert how == GREEDY and len(pairs) == 900

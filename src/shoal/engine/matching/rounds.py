@@ -154,23 +154,26 @@ def _cells(
     """What of an owner's best classes fits where, and how well: for each pair of a pilot (row) and a class (column)."""
     owned = state.queue.owners[owner]
     pilots = [
-        filling for filling in fillings.values() if filling.count < MAX_LEASES and state.serves(filling.pilot, owner)
+        filling
+        for filling in fillings.values()
+        if filling.count < MAX_LEASES and filling.pilot.free.cores > 0 and state.serves(filling.pilot, owner)
     ]
     columns: dict[int, int] = {}
     classes: list[TaskClass] = []
     found: list[Cell] = []  # ordered as in `candidates`: priority, rank, deadline, age
     for row, filling in enumerate(pilots):
         pilot = filling.pilot
-        found_here = candidates(eligibility_of(state, pilot, owner), owned, state.queue.rule.policy == STRICT)
-        for cls in islice(found_here, HEADS):
-            if cls.head() is None or cls.listed is None or filling.most(cls) <= 0:
+        eligibility = eligibility_of(state, pilot, owner)
+        for cls in islice(candidates(eligibility, owned, state.queue.rule.policy == STRICT), HEADS):
+            if cls.listed is None or how_many(cls.needs, pilot.free) <= 0:
                 continue
-            if how_many(cls.needs, pilot.free) <= 0:
+            if cls.head() is None or filling.most(cls) <= 0:
                 continue
             if cls.serial not in columns:
                 columns[cls.serial] = len(classes)
                 classes.append(cls)
-            rank = _rank(state, pilot, cls)
+            # What depends on the moment is evaluated now, all else is known.
+            rank = _rank(state, pilot, cls) if cls.is_volatile else eligibility.ranked.get(cls.serial, 0.0)
             found.append(Cell(cls.listed.order, rank, cls.listed[1:], row, columns[cls.serial]))
     return found, classes, pilots
 
