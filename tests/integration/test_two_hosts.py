@@ -253,7 +253,9 @@ def test_a_pasted_line_makes_a_bare_host_run_500_tasks_once_each_and_leaves_noth
     run = json.loads(out.splitlines()[-1])["run"]
     results = [json.loads(text) for text in hosts.shoal("far", "results", run, "--json", "--limit", "0").splitlines()]
     assert len(results) == 500
-    assert all(row["state"] == "succeeded" and row["result"] == row["x"] for row in results), results[:3]
+    assert all(row["state"] == "succeeded" and row["result"] == row["x"] for row in results), [
+        row for row in results if row["result"] != row["x"]
+    ][:5]
     assert {row["x"] for row in results} == set(range(1, 501))
     events = [json.loads(text) for text in hosts.shoal("near", "events", "--json").splitlines()]
     of_run = [event for event in events if event["run"] == run]

@@ -66,7 +66,7 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         LeaseDedup.take,
         "for low, high in known.ranges():",
         "for low, high in ():",
-        "started twice|published twice|acknowledged before durable",
+        "started twice|begun again where it ran|published twice|acknowledged before durable",
     ),
     "the agent forgets a report once it is sent": (
         Outbox._pack_reports,
@@ -121,7 +121,7 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         runs.starts_early,
         "return spec.rerun is Rerun.SAFE and not (spec.after or spec.after_any)",
         "return True",
-        "started before its submission is durable",
+        "started before its submission is durable|child before parent",  # it does not wait for its parents' commit, either
     ),
     "what began of an undone submission is taken for the run that got its number": (
         reports.array_of,

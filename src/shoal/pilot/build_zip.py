@@ -11,7 +11,7 @@ import hashlib
 import os
 import struct
 import sys
-import zlib
+from binascii import crc32
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def pack() -> bytes:
     for name in sorted(files):
         data, encoded = files[name], name.encode("ascii")
         # Version 2.0, stored, 1980-01-01, checksum, sizes, length of the name.
-        entry = struct.pack("<HHHHHLLLHH", 20, 0, 0, 0, _DATE, zlib.crc32(data), len(data), len(data), len(encoded), 0)
+        entry = struct.pack("<HHHHHLLLHH", 20, 0, 0, 0, _DATE, crc32(data), len(data), len(data), len(encoded), 0)
         parts += [b"PK\3\4", entry, encoded, data]
         # Made on Unix; no comment, first disk, a binary file; its mode and where it is.
         more = struct.pack("<HHHLL", 0, 0, 0, _MODE << 16, offset)

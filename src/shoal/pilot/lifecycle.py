@@ -142,7 +142,10 @@ class _Pilot:
                 say(problem)
             self.guards.send_each(
                 [
-                    WorkDirectory(work, one.mark, "" if at else entry.path, groups.kill, "" if at else groups.memory)
+                    # The first alone removes the directory: it has the containers, and needs their records to end them.
+                    WorkDirectory("", one.mark, "", groups.kill)
+                    if at
+                    else WorkDirectory(work, one.mark, entry.path, groups.kill, groups.memory)
                     for at, one in enumerate(records)
                 ]
             )

@@ -298,6 +298,7 @@ class Loop:
     def _on_uplink(self, event: Event) -> None:
         if isinstance(event, events.Joined):
             self._on_joined(event)
+            event = events.Joined(event.registered, self.commands.sees_logs)
         elif isinstance(event, events.Answered):
             self.uplink.beat = event.reply.hold
             unfit = probe.lost_fitness(self._work)

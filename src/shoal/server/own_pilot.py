@@ -28,6 +28,7 @@ from shoal.server.pilot_process import (
 from shoal.server.service import Service
 
 log = logging.getLogger(__name__)
+JOIN_WITHIN = 15.0  # seconds in which a pilot of the server before finds this one
 BURY_PAUSE = 60.0  # seconds after a Bury that met a defect: each costs a rebuild, and its lease ends the pilot, too
 DRAINED_PAUSE = 5.0  # seconds after somebody drained all pilots: most likely the server is to be stopped, too
 PAUSES = (0.0, 1.0, 5.0, 15.0, 60.0)  # seconds before the next start, by the number of failures
@@ -74,12 +75,18 @@ class OwnPilot:
         elif (
             self._process is None
             and engine.busy
+            and not self._is_joining()
             and self.service.clock() >= max(self._next, self.service.drained_at + DRAINED_PAUSE)
         ):
             try:
                 self._start()
             except OSError as error:  # a full disk, or no more processes: the server goes on answering
                 self._delay(f"could not be started: {error.strerror}")
+
+    def _is_joining(self) -> bool:
+        """True if the pilot of a server before this one lives and may be about to register again."""
+        since = self.service.clock() - self.service.started
+        return since < JOIN_WITHIN and any(map(is_pilot, read_pids(str(self._dir))))
 
     def _bury(self) -> bool:
         """Report a dead process of our pilot without waiting for its lease: its guard has ended what it ran. False: the

@@ -206,7 +206,10 @@ def test_the_next_pilot_gets_our_options() -> None:
     known = set(vars(main.parse(["--join-fd", "3"])))
     handed = {"server_file", "server", "token_file", "cores", "site", "work_dir", "idle_end", "tag", "verbose"}
     handed |= {"no_pid_namespace", "no_cgroup", "until"}  # a lifetime becomes the time when it ends
-    assert known - handed == {"join_fd", "join_file", "lifetime"}, "a new option has to be handed on, or named here"
+    # The server listens when a pilot is renewed: it waits for nothing.
+    assert known - handed == {"join_fd", "join_file", "lifetime", "wait_stdin"}, (
+        "a new option has to be handed on, or named here"
+    )
 
 
 def test_a_pilot_that_cannot_be_started_is_an_error() -> None:

@@ -159,7 +159,15 @@ def test_the_table_is_the_contracts() -> None:
     # [GWP G10]; streams have files, bytes and a bound; files are seen by evidence [ADR 0029].
     streams = {"stdin_data", "stdout", "stderr", "max_output"}
     of_functions = {"calls", "initializer", "finalizer", "max_tasks_per_child", "modules", "session"}
-    assert set(FIELDS) == {*DOCUMENTED_FIELDS.split(), *of_functions, *streams, "order", "checkpoint_every", "visible"}
+    assert set(FIELDS) == {
+        *DOCUMENTED_FIELDS.split(),
+        *of_functions,
+        *streams,
+        "order",
+        "checkpoint_every",
+        "visible",
+        "max_memory",
+    }
 
 
 def test_a_command_in_one_text_hints_at_list_and_shell() -> None:

@@ -113,6 +113,8 @@ def accept(state: State, command: Accept) -> None:
     accepted = run.arrays[bisect_left(run.firsts, command.first) :]
     for array in accepted:
         array.accepted = True
+        for element in array.apart:  # what began early, failed, and is to be tried again
+            state.queue.offer_apart(array, element)
     state.queue.offer_all(accepted)
 
 

@@ -137,6 +137,7 @@ class Agent:
     def _on_joined(self, event: events.Joined, now: float, actions: list[Action]) -> None:
         self.registered = event.registered
         self._beat = event.registered.beat
+        self._slots.takes_pieces = event.sees_logs
         self._registration.on_joined()
         self._failures = 0
         self._in_flight.clear()

@@ -27,6 +27,7 @@ class Joined:
     """The registration succeeded."""
 
     registered: Registered
+    sees_logs: bool = True  # what tasks write goes to the server's own files, and is not sent
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,7 @@ class Slots:
         self._gpus = list(range(room.gpus))
         self._durations: OrderedDict[str, float] = OrderedDict()  # function, or run of commands -> mean seconds
         self.guard_queue = GuardQueue()
+        self.takes_pieces = True  # short commands may go to a guard by the piece [ADR 0033]
 
     def add(self, lease: Lease) -> None:
         """Queue a lease before those of a smaller precedence. One that continues the lease before it is joined with it,
@@ -76,7 +77,7 @@ class Slots:
             at -= 1
         if at and follows(self.waiting[at - 1], lease):
             self.waiting[at - 1] = joined(self.waiting[at - 1], lease)
-        elif at and may_piece(lease) and is_alike(self.waiting[at - 1], lease):
+        elif at and self._may_piece(lease) and is_alike(self.waiting[at - 1], lease):
             self.waiting[at - 1] = with_alike(self.waiting[at - 1], lease)
         else:
             self.waiting.insert(at, lease)
@@ -196,7 +197,7 @@ class Slots:
         return begun
 
     def _comes_in_pieces(self, lease: Lease) -> bool:
-        return lease.count > 1 and may_piece(lease) and self._mean(lease) is not None
+        return lease.count > 1 and self._may_piece(lease) and self._mean(lease) is not None
 
     def _queue_pieces(self, now: float) -> list[Begin]:
         begun: list[Begin] = []
@@ -283,6 +284,9 @@ class Slots:
             if not lease.lane or lanes is None or lease.lane not in lanes:
                 yield at
 
+    def _may_piece(self, lease: Lease) -> bool:
+        return self.takes_pieces and may_piece(lease)
+
     def _take_piece(self, at: int, slots: int) -> Lease:
         """Take one command, or as many as guard or runner get at once, given the number of idle slots."""
         self.waiting.rotate(-at)  # what waits for its lane keeps its place
@@ -292,7 +296,7 @@ class Slots:
 
     def _take_head(self, slots: int) -> Lease:
         lease, mean = self.waiting[0], self._mean(self.waiting[0])
-        if not lease.function and (mean is None or not may_piece(lease)):
+        if not lease.function and (mean is None or not self._may_piece(lease)):
             return self._take_some(1)[0]
         # Idle slots share what is here; with more waiting behind, each gets a piece of its own.
         count = piece(mean, lease.count, 1 if lease.lane else slots)

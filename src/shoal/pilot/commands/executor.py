@@ -156,6 +156,11 @@ class CommandExecutor:
             self._start(here, self._prepare(here, action.gpus))
 
     @property
+    def sees_logs(self) -> bool:
+        """True if what attempts write goes to files that the server reads itself."""
+        return bool(self._log_dir)
+
+    @property
     def _log_folder(self) -> str:
         return self._log_dir or os.path.join(self._work, "logs")
 
@@ -225,8 +230,6 @@ class CommandExecutor:
     def watch(self, action: Watch) -> bool:
         """Upload what an attempt writes as it writes it; False if it is not here."""
         here = self._find(action.attempt)
-        if here is not None and here.piece is not None:
-            self._upload(here.piece, action.attempt)
         self._tails.watch(action.attempt, action.stream, proctree.now())
         return here is not None
 
@@ -377,37 +380,22 @@ class CommandExecutor:
             if report.over:
                 self._close_piece(here)
             batch = piece.take(report)
-            for attempt in piece.uploads.difference(piece.left):
-                self._end_upload(piece, attempt, ())
             self._feed(Called(piece.name, batch, (), report.over))
         elif isinstance(report, messages.Shortened):
             piece.count = min(piece.count, report.count)
             self._feed(Shortened(piece.name, report.count))
         elif isinstance(report, messages.Started):
             self._unfit_starts = 0
-            self._upload(piece, report.attempt)
         else:
             lease = piece.take_one()
             one = _Here(lease, *streams.log_paths(self._log_folder, lease.attempt), made=here.made, part_of=piece)
             if isinstance(report, messages.Ended):
                 one.started, one.stop = report.started, piece.stops.pop(lease.attempt, "")
-                self._upload(piece, lease.attempt)
             self._on_end(one, report)
 
     def _close_piece(self, here: _Here) -> None:
         self.guards.over(here.lease.attempt)
         del self._here[here.lease.attempt]
-
-    def _upload(self, piece: CommandPiece, attempt: str) -> None:
-        """Have the streams of one of a piece sent, where the server cannot read them."""
-        if not self._log_dir and attempt not in piece.uploads:
-            piece.uploads.add(attempt)
-            self._tails.add(attempt, dict(zip(STREAMS, streams.log_paths(self._log_folder, attempt))))
-
-    def _end_upload(self, piece: CommandPiece, attempt: str, cut: Collection[str]) -> None:
-        piece.uploads.discard(attempt)
-        self._tails.end(attempt, cut)
-        self._tails.settle(attempt)  # the files are not needed once they were sent
 
     def _on_not_started(self, here: _Here, failure: messages.NotStarted) -> None:
         report = outcome.not_started(here.lease, failure)
@@ -460,15 +448,11 @@ class CommandExecutor:
             is_full = report.evidence == "no_space"
             report = replace(report, message=streams.not_whole(report.message, here.left_out, is_full))
         log.debug("end attempt=%s outcome=%s cause=%s", report.attempt, report.outcome, report.cause)
-        if here.part_of is not None:
-            self._end_upload(here.part_of, report.attempt, here.left_out)
-        else:
-            self._tails.end(report.attempt, here.left_out)
-        output = tuple(self._tails.read(proctree.now()))
-        if here.part_of is not None:
-            self._feed(Called(here.part_of.name, None, (report,), False, output, self._tails.has_more))
-        else:
-            self._feed(Ended(report, output, self._tails.has_more))
+        if here.part_of is not None:  # pieces run only where the server reads the streams itself
+            self._feed(Called(here.part_of.name, None, (report,), False))
+            return
+        self._tails.end(report.attempt, here.left_out)
+        self._feed(Ended(report, tuple(self._tails.read(proctree.now())), self._tails.has_more))
 
     def _put_away(self, made: Prepared, accepted: bool) -> None:
         for wrong in self._stage.settle(made, accepted):

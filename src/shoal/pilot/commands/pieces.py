@@ -22,7 +22,6 @@ class CommandPiece:
         self.first = parse_attempt(lease.attempt)
         self.seen = 0  # that have ended
         self.stops: dict[str, str] = {}  # attempts that must not go on, or not begin, and why
-        self.uploads: set[str] = set()  # attempts whose streams are sent to the server
 
     def named(self, at: int) -> str:
         """The attempt at an index."""

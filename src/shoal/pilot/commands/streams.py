@@ -119,6 +119,8 @@ class Bound:
             self.is_blank = False
             link = f"{self.path}.{os.getpid()}"
             try:
+                # A server that forgot a run in a crash removes the folder of its logs; the run that got its number writes there.
+                os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
                 # One of this name is of an attempt that the server forgot in a crash, and counts no more.
                 os.link(_open_file(self.fd), link, src_dir_fd=self.fd, follow_symlinks=True)
                 os.replace(link, self.path)

@@ -119,8 +119,9 @@ class Guard:
             if task.start_stage is not None:
                 with contextlib.suppress(spawn.SpawnFailed):
                     task.start_stage.remove(self._spawner.environment(task.launch), SWEEP_GIVE_UP)
-        if self._work and not self._quit:
-            shutil.rmtree(self._work, ignore_errors=True)
+        if not self._quit:
+            if self._work:
+                shutil.rmtree(self._work, ignore_errors=True)
             if self._kill_group:
                 cgroup.leave(self._kill_group)
             for group in filter(None, (self._kill_group, self._memory_group)):

@@ -87,7 +87,7 @@ class LastContact:
 class WorkDirectory:
     """What the guard removes if the pilot dies, and what marks and limits its tasks."""
 
-    path: str
+    path: str  # empty: another guard of the pilot removes it
     mark: str = ""  # in the environment of every task process
     entry: str = ""  # our file in the registry of pilots
     kill_group: str = ""  # cgroups, see `cgroup.Groups`

@@ -9,6 +9,7 @@ import pytest
 from shoal.engine.commands import Accept, Add
 from shoal.engine.tasks.runs import MAX_EARLY
 from shoal.model.ids import parse_attempt
+from shoal.wire.messages import Report
 from shoal.wire.submission import parse_submission
 from tests.unit.engine.stand import Stand, good
 
@@ -72,6 +73,19 @@ def test_what_no_waiting_pilot_takes_is_offered_after_the_commit() -> None:
     stand.do(Accept(1))
     (lease,) = second.took()
     assert lease.proof, "from now on a crash may forget the lease alone"
+
+
+def test_what_failed_before_the_commit_is_tried_again_after_it() -> None:
+    stand = Stand()
+    pilot, other = waiting_pilot(stand), stand.pilot(4)
+    stand.send_run({"retries": 1, "memory": "1G"})
+    (lease,) = pilot.took()
+    pilot.talk(Report(lease.attempt, "failed", "out_of_memory", "killed", started=1.0))
+    assert stand.sound()
+    stand.commit()
+    stand.do(Accept(1))
+    (again,) = [*pilot.pull(), *other.pull()]
+    assert parse_attempt(again.attempt).number == 2 and stand.sound()
 
 
 def test_without_a_waiting_pilot_or_with_many_arrays_nothing_is_offered_before_the_commit() -> None:

@@ -53,6 +53,7 @@ CHANGES: dict[str, tuple[dict[str, Any], Any]] = {
     "outputs": (COMMAND, ["out.txt"]),
     "cores": (COMMAND, 2),
     "memory": (COMMAND, "1G"),
+    "max_memory": ({**COMMAND, "memory": "1G"}, "2G"),
     "disk": (COMMAND, "1G"),
     "gpus": (COMMAND, 1),
     "time": (COMMAND, "1h"),
