@@ -42,7 +42,7 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         "holder = holder_of(array, attempt)",
         "task = array.tasks.get(attempt.element); attempt = next(iter(task.live), attempt) if task else attempt"
         "; holder = holder_of(array, attempt)",
-        "two winners|published twice|recorded twice|retry burnt|acknowledged before|success of nobody",
+        "two winners|published twice|recorded twice|retry burnt|acknowledged before|success of nobody|cost the last line",
     ),
     "reply before commit: a report is acknowledged too early": (
         long_poll.answer,

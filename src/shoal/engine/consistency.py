@@ -82,11 +82,9 @@ def _array(state: State, array: Array) -> list[str]:
         wrong.append(f"{name}: {array.live} live counted, {len(live)} found")
     if array.cls is not None and not array.cls.is_forgotten and array.cls.key != key_of(array, array.spec):
         wrong.append(f"{name}: is in the class of other fields than its own, {array.cls.key}")
-    for element, is_queued in array.apart.items():
+    for element in array.apart:
         if element not in array.todo or element not in array.tasks:
             wrong.append(f"{name}: element {element} is in a class of its own but not ready")
-        if not is_queued and Leasable(array, element).has_ready():
-            wrong.append(f"{name}: element {element} is ready but not queued in the class of its own")
     if Leasable(array, 0).has_ready() and not array.queued:
         wrong.append(f"{name}: has ready elements but is in no class")
     named = {p.first: p for p in array.run.arrays if p.spec.name}

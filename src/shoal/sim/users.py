@@ -79,7 +79,7 @@ class SimUsers:
 
     def submit_one_more(self) -> None:
         """A user submits another run, now."""
-        (_, tables), *_ = draw_submissions(self.world.rng)
+        (_, tables), *_ = self.world.draw_work()  # of the kind that this world is about
         self.unanswered += 1
         self.submit(tables, f"now/{self.world.clock.now}")
 
