@@ -84,7 +84,7 @@ def test_what_failed_before_the_commit_is_tried_again_after_it() -> None:
     assert stand.sound()
     stand.commit()
     stand.do(Accept(1))
-    (again,) = [*pilot.pull(), *other.pull()]
+    (again,) = list(pilot.pull()) + list(other.pull())
     assert parse_attempt(again.attempt).number == 2 and stand.sound()
 
 
