@@ -181,7 +181,7 @@ class Slots:
         left = AHEAD * heads - (len(self.running) - heads)
         if left <= AHEAD * heads // 2:
             return []  # sending many at a time costs less than one after another
-        ends = deque(run for run in self.running.values() if not run.behind and not run.lends and may_queue(run.lease))
+        ends = deque(self._ends(now))
         begun: list[Begin] = []
         head = self.waiting[0]
         if not ends or not may_queue(head) or any(run.lease.room != head.room for run in ends):
@@ -201,20 +201,31 @@ class Slots:
 
     def _queue_pieces(self, now: float) -> list[Begin]:
         begun: list[Begin] = []
-        heads = [run for run in self.running.values() if not run.after]
-        for before in heads:
+        heads = sum(1 for run in self.running.values() if not run.after)
+        for before in list(self._ends(now)):
             head = self.waiting[0] if self.waiting else None
             if head is None or not self._comes_in_pieces(head):
                 break
-            if before.behind or before.lends or not may_queue(before.lease) or before.lease.room != head.room:
+            if before.after or before.lease.room != head.room:
                 continue
-            lease, name = self._take_head(len(heads)), before.lease.attempt
+            lease, name = self._take_head(heads), before.lease.attempt
             before.behind = lease.attempt
             self.running[lease.attempt] = RunningAttempt(
                 lease, before.gpus, is_piece=lease.count > 1, since=now, after=name
             )
             begun.append(Begin(lease, before.gpus, name))
         return begun
+
+    def _ends(self, now: float) -> Iterator[RunningAttempt]:
+        """The last of what runs and is queued for each slot, where more may follow. Behind one that takes long it would only
+        be recalled."""
+        for head in self.running.values():
+            if not head.after and not head.lends and now < head.since + LONG:
+                run = head
+                while run.behind:
+                    run = self.running[run.behind]
+                if may_queue(run.lease):
+                    yield run
 
     def _take_some(self, most: int) -> list[Lease]:
         """Take commands out of the first waiting chunk, each as a complete lease."""

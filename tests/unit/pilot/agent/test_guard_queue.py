@@ -197,6 +197,22 @@ def test_behind_a_long_one_of_a_piece_nothing_waits_longer_than_a_moment() -> No
     assert slots.recall_at() is None
 
 
+def test_nothing_is_queued_again_behind_the_one_it_was_recalled_from() -> None:
+    """Pilot and guard sent it to and fro as long as that one ran."""
+    slots = known(cores=2)
+    slots.add(commands(100))
+    slots.begin(0.0)
+    slots.recall(LONG)
+    first, second = [name for name, run in slots.running.items() if not run.after]
+    for name in [name for name, run in slots.running.items() if run.after]:
+        slots.end(name, LONG)
+    assert slots.begin(LONG) == [] and slots.recall_at() is None
+    slots.running[second].done = slots.running[second].lease.count
+    slots.end(second, LONG)  # this slot goes on, with one queued behind
+    begun = slots.begin(LONG)
+    assert [begin.after for begin in begun] == ["", begun[0].lease.attempt] and not slots.running[first].behind
+
+
 def test_a_piece_that_moved_up_is_asked_again() -> None:
     slots = known(cores=1)
     slots.add(commands(100))
