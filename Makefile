@@ -17,6 +17,8 @@ help: ## Show this list
 demo: $(STAMP) ## Run the demonstration: a server, pilots and tasks on this machine
 	.venv/bin/python examples/demo.py
 
+# Each process that runs tests compiles all of them, for half a minute, unless the byte code may be kept.
+test prove: export PYTHONDONTWRITEBYTECODE :=
 test: $(STAMP) ## Run all tests (ARGS="-k name" passes options to pytest)
 	$(PYTEST) tests $(ARGS)
 

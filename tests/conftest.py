@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import signal
+from itertools import islice
 
 import pytest
 
@@ -14,6 +17,26 @@ for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(_number, lambda *_: None)
 
 
+LONGEST = ("tests/property/test_queue_machine", "tests/sim/", *(
+    f"tests/integration/test_{name}." for name in ("cpython_suite", "fuzz", "wrong_inputs", "canaries", "stale_code")
+))  # fmt: skip
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first, so that at the end no process works alone."""
-    items.sort(key=lambda item: not item.nodeid.startswith(("tests/property/test_queue_machine", "tests/sim/")))
+    """The longest first, an equal part of them in the share that each process begins with, so that at the end none works
+    alone."""
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    longest = [item for item in items if item.nodeid.startswith(LONGEST)]
+    others = iter([item for item in items if not item.nodeid.startswith(LONGEST)])
+    share = -(-len(items) // processes)
+    ordered: list[pytest.Item] = []
+    for at in range(processes):
+        mine = longest[at::processes]
+        ordered += [*mine, *islice(others, max(0, share - len(mine)))]
+    items[:] = [*ordered, *others]
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of collected tests are no garbage: no collection need look through them."""
+    gc.collect()
+    gc.freeze()

@@ -181,7 +181,7 @@ def test_a_round_keeps_to_what_is_free_and_ready_and_is_never_below_greedy(
     assert len({r for r, _ in once.pairs}) == len({c for _, c in once.pairs}) == len(once.pairs)
     with patch.object(product, "EXACT_CELLS", 0):
         greedy = assign(cells, {}, {})
-    assert cells == [] or greedy.how == "greedy"
+    assert len({cell.column for cell in cells}) <= 1 or greedy.how == "greedy"  # for one class both are the same
 
     def worth(pairs: list[Pair], level: float) -> tuple[int, int, float]:
         """How many of one level, how many of them with a rank, and their total."""

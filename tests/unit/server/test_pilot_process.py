@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,6 +44,8 @@ def other_pilot(tmp_path: Path) -> Iterator[int]:
     """A process that looks like a pilot."""
     words = ["--server-file", str(tmp_path / SERVER_FILE)]
     with subprocess.Popen([sys.executable, "-c", "input()", *words], stdin=subprocess.PIPE) as process:
+        while not is_pilot(process.pid):  # a moment after exec its arguments are not there yet
+            time.sleep(0.001)
         yield process.pid
         process.kill()
 
