@@ -38,7 +38,7 @@ class OpenRunsHandler(CallHandler):
         run = await self._load(parse_run(call.path_part("run")))
         self.context.blobs.claim(run.owner, run.number, blobs_of(submission))
         done = await self.service.command(
-            Add(run.number, first, submission), lambda _: self.service.accept(run.number, first)
+            Add(run.number, first, submission), lambda _: self.service.accept(run.number, first, submission.count)
         )
         return answer(done)
 
