@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from shoal.engine.matching.choose_tasks import is_kept_empty
+from shoal.engine.matching.choose_tasks import closed, is_kept_empty
 from shoal.engine.matching.eligibility import eligibility_of
 from shoal.engine.matching.fit_now import suits_now
 from shoal.engine.matching.grant import grant_copy
@@ -27,7 +27,7 @@ MOVE_AGAIN = 60.0  # seconds before a pilot is asked for another task to be move
 
 def balance(state: State) -> None:
     """Find work for pilots that wait and have free slots."""
-    if state.now < state.settle_until:
+    if state.now < state.settle_until or closed(state):
         return
     if state.queue.has_work() and any(cls.head() is not None for cls in state.queue):
         return
