@@ -128,6 +128,7 @@ def _move(state: State, idle: Pilot, slow: list[_Slow]) -> None:
     if pilot.host not in task.differences.avoid:  # else it would go on where it was
         task.differences.avoid.append(pilot.host)
         state.avoiding[task.id] = task
+        state.write_task(task, pilot=pilot, leased=attempt.leased)
     state.emit("task_moved", task=task.id, attempt=attempt.id.number, pilot=pilot, why=why)
 
 
