@@ -66,6 +66,7 @@ def test_an_addition_that_waits_for_space_is_not_refused(tmp_path: Path, monkeyp
             with pytest.raises(Refused, match="full"):
                 await handler.add(addition(2, "dHdv"))
             is_full.clear()
+            await service.writer.settled()
             assert (await handler.add(addition(1, "b25l"))).status == 200
             assert service.engine.state.runs[1].total == 1 and service.engine.state.runs[1].arrays[0].accepted
         finally:
