@@ -32,11 +32,12 @@ class Submit:
 
 @dataclass(frozen=True)
 class Accept:
-    """A submission, or what was added from element `first` on, is durable: its tasks may be handed out. Before that
-    only its own command leases, in its transaction: a crash would give their numbers to other work [ADR 0034]."""
+    """A submission, or an addition of so many tasks from element `first` on, is durable: they may be handed out. Before
+    that only its own command leases, in its transaction: a crash would give their numbers to other work [ADR 0034]."""
 
     run: int
     first: int = 1
+    tasks: int | None = None  # None: all that the run has; of an open one, what was added since is not durable yet
 
 
 @dataclass(frozen=True)

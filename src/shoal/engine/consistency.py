@@ -85,6 +85,8 @@ def _array(state: State, array: Array) -> list[str]:
     for element in array.apart:
         if element not in array.todo or element not in array.tasks:
             wrong.append(f"{name}: element {element} is in a class of its own but not ready")
+        elif not _is_offered(state, array, element):
+            wrong.append(f"{name}: element {element} is ready, but not offered in its own class")
     if Leasable(array, 0).has_ready() and not array.queued:
         wrong.append(f"{name}: has ready elements but is in no class")
     named = {p.first: p for p in array.run.arrays if p.spec.name}
@@ -112,6 +114,15 @@ def _array(state: State, array: Array) -> list[str]:
     if array.todo and not why_task(state, array, array.todo.first()).text:
         wrong.append(f"{name}: waits without a reason")
     return wrong
+
+
+def _is_offered(state: State, array: Array, element: int) -> bool:
+    """True if an element apart from its array is in the heap of its class, or nothing of the array may be leased now."""
+    leasable = Leasable(array, element)
+    if not leasable.has_ready():
+        return True
+    heap = state.queue.listed_class_of(array, element).heap
+    return any(entry.serial == array.apart[element] and entry.leasable == leasable for entry in heap)
 
 
 def _pilots(state: State) -> list[str]:

@@ -39,7 +39,7 @@ from shoal.engine.policy import apply_policy
 from shoal.engine.restore import load, restore
 from shoal.engine.snapshot import LoadedRun, Snapshot
 from shoal.engine.state import KEEP_FINISHED, State
-from shoal.engine.tasks import failures, manual_retry, remove, runs, set_fields
+from shoal.engine.tasks import failures, manual_retry, nested, remove, runs, set_fields
 from shoal.engine.tasks.checkpoints import digests_of
 from shoal.engine.why.pilots_and_sites import why_owner, why_site
 from shoal.engine.why.ready_task import widest_ban
@@ -176,8 +176,7 @@ class Engine:
         ]:
             del self.state.runs[run.number]
             self.state.keys.pop((run.owner, run.key), None)
-            if run.parent is not None:
-                self.state.nested.pop(run.parent, None)
+            nested.forget(self.state, run)
 
     def load(self, loaded: LoadedRun) -> None:
         """Bring a finished run back into memory, to be retried."""

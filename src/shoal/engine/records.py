@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from shoal.engine.matching.eligibility import Eligibility
     from shoal.engine.pilots.lease_proofs import Proofs
 
+NOT_QUEUED = 0  # in place of the serial of an entry
 NESTED = 4e9  # more than two priorities can differ by
 
 
@@ -225,7 +226,7 @@ class Chunk:
 NO_ELEMENTS = EmptyRanges()
 NO_TASKS: dict[int, Task] = EmptyDict()
 NO_TARGETS: dict[int | TaskId, bool] = EmptyDict()
-NO_APART: dict[int, bool] = EmptyDict()
+NO_APART: dict[int, int] = EmptyDict()
 NO_PARENTS: set[int] = EmptySet()
 NO_CHILDREN: list[Array] = EmptyList()
 NO_CHUNKS: list[Chunk] = EmptyList()
@@ -251,7 +252,9 @@ class Array:
     queued: bool = False  # it is in its class's heap
     accepted: bool = True  # it may be leased: it is durable, or is leased by the very command that brought it
     chunks: list[Chunk] = NO_CHUNKS  # by `low`, apart from each other; filled by `enter_chunk` only
-    apart: dict[int, bool] = NO_APART  # elements of `todo` in classes of their own -> queued there; set by `set_apart`
+    # Elements of `todo` in classes of their own -> serial of the entry by which they are queued there: an entry of another
+    # class, which they were in before, does not count any more. Set by `set_apart`.
+    apart: dict[int, int] = NO_APART
     sequence: ElementOrder | None = None  # order of its elements, if the submitter gave one [DIANE U10]
     cls: TaskClass | None = None
     since: float = 0.0  # when its elements became ready
@@ -300,11 +303,11 @@ class Array:
             self.chunks = []
         insort_right(self.chunks, chunk, key=_low)
 
-    def set_apart(self, element: int, is_queued: bool) -> None:
+    def set_apart(self, element: int, serial: int) -> None:
         """An element of `todo` is in a class of its own."""
         if self.apart is NO_APART:
             self.apart = {}
-        self.apart[element] = is_queued
+        self.apart[element] = serial
 
     @property
     def due(self) -> float:

@@ -341,7 +341,7 @@ class State:
         task.lane = None
         array.todo.add(task.element)
         self.offer_back(task)
-        self.queue.reopen(array.run.bound)
+        self.offer_more(array)
         self.write_task(task)
 
     def offer_back(self, task: Task) -> None:
@@ -351,7 +351,7 @@ class State:
             self.queue.offer_apart(array, task.element)
         elif array.sequence is not None:
             array.sequence.back(task.element)
-        self.queue.offer(array)  # if it was throttled, it may go on
+        self.queue.offer(array)
 
     def make_final(self, task: Task, to: TaskState) -> None:
         """Move a task to its final state and out of memory; rows and events are the caller's."""
@@ -369,7 +369,7 @@ class State:
         self.count_final(array, element, element + 1, to)
 
     def offer_more(self, array: Array) -> None:
-        """Something of an array ended: if it was throttled, it may go on."""
+        """An attempt at something of an array ended: if it was throttled, it may go on."""
         if array.spec.throttle is not None:
             for element in array.apart:
                 self.queue.offer_apart(array, element)

@@ -172,11 +172,11 @@ class Service:
             pause = TICK_PAUSES[min(self._bad_ticks, len(TICK_PAUSES) - 1)]
             self._bad_ticks, self._tick_from = self._bad_ticks + 1, self.clock() + pause
 
-    def accept(self, run: int, first: int = 1) -> None:
-        """A submission is durable: offer its tasks. An engine that is being rebuilt reads the same rows."""
+    def accept(self, run: int, first: int, tasks: int) -> None:
+        """So many tasks of a run are durable: offer them. An engine that is being rebuilt reads the same rows."""
         if not self.is_rebuilding:
             with contextlib.suppress(InternalError):
-                self.post(Accept(run, first))
+                self.post(Accept(run, first, tasks))
 
     def _handle(self, command: Command) -> Outcome:
         """Have the engine carry out a command. A refusal has changed nothing; any other exception leaves the state half

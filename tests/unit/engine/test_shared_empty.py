@@ -57,9 +57,9 @@ def test_each_array_gets_its_own_when_something_is_put_into_it() -> None:
     one, other = arrays()
     one.enter_task(Task(one, 1))
     one.add_done(1, 2)
-    one.set_apart(1, True)
+    one.set_apart(1, 7)
     one.add_child(other)
-    assert (len(one.tasks), len(one.done), one.apart, one.children) == (1, 1, {1: True}, [other])
+    assert (len(one.tasks), len(one.done), one.apart, one.children) == (1, 1, {1: 7}, [other])
     assert (other.tasks, other.done, other.apart, other.children) == ({}, RangeSet(), {}, [])
     one.drop_task(1)
     assert one.tasks is NO_TASKS

@@ -53,7 +53,9 @@ def play(folder: Path, story: Callable[[Service], Awaitable[None]]) -> None:
 async def submit(service: Service, count: int = 2) -> int:
     """A run of so many tasks."""
     submission = parse_submission({"tasks": [{"command": ["true"], "array": f"1-{count}"}]})
-    done = await service.command(Submit(submission, "anna", "d"), lambda result: service.accept(int(result["run"][1:])))
+    done = await service.command(
+        Submit(submission, "anna", "d"), lambda result: service.accept(int(result["run"][1:]), 1, result["tasks"])
+    )
     return int(done["run"][1:])
 
 

@@ -33,7 +33,7 @@ from shoal.client.executor.printed_output import PrintedOutput
 from shoal.client.executor.result_poll import ResultPoll
 from shoal.client.executor.slot_choice import PoolView
 from shoal.client.waiting import IdleWatch, is_inside, wait_until
-from shoal.model.errors import Conflict, ShoalError, Unreachable
+from shoal.model.errors import Conflict, ShoalError
 from shoal.model.limits import MAX_SPECS
 
 _log = logging.getLogger(__name__)
@@ -302,16 +302,17 @@ class Stream:
             )
         except Stopped:
             return True
-        except Unreachable as error:
-            if patience is not None:
-                return False
-            self.break_off(BrokenExecutor(f"the server is gone: {error.line}"))
         except Conflict as error:
             if error.code == "run_closed":
                 self.break_off(BrokenExecutor(f"{self.run} was cancelled, so that it takes no more calls"))
                 return True
             self.break_off(BrokenExecutor(f"somebody else adds to {self.run}: {error.line}"))
         except ShoalError as error:
+            if error.transient:  # it is not known whether they were added
+                if patience is not None:
+                    return False
+                self.break_off(BrokenExecutor(f"the server is gone: {error.line}"))
+                return True
             # The server refused these calls: the error is their result, and their numbers are free again.
             with self._lock:
                 rows = [ResultRow(n, "failed", error, error.code, error.message) for n in range(first, self._next)]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from shoal.engine.matching.choose_tasks import is_kept_empty
+from shoal.engine.matching.choose_tasks import closed, is_kept_empty
 from shoal.engine.matching.eligibility import eligibility_of
 from shoal.engine.matching.fit_now import suits_now
 from shoal.engine.matching.grant import grant_copy
@@ -27,7 +27,7 @@ MOVE_AGAIN = 60.0  # seconds before a pilot is asked for another task to be move
 
 def balance(state: State) -> None:
     """Find work for pilots that wait and have free slots."""
-    if state.now < state.settle_until:
+    if state.now < state.settle_until or closed(state):
         return
     if state.queue.has_work() and any(cls.head() is not None for cls in state.queue):
         return
@@ -128,6 +128,7 @@ def _move(state: State, idle: Pilot, slow: list[_Slow]) -> None:
     if pilot.host not in task.differences.avoid:  # else it would go on where it was
         task.differences.avoid.append(pilot.host)
         state.avoiding[task.id] = task
+        state.write_task(task, pilot=pilot, leased=attempt.leased)
     state.emit("task_moved", task=task.id, attempt=attempt.id.number, pilot=pilot, why=why)
 
 

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from shoal.engine.records import Array, ClassKey, RunBound, due_by
+from shoal.engine.records import NOT_QUEUED, Array, ClassKey, RunBound, due_by
 from shoal.engine.spec_digest import digest_of
 from shoal.model.policy import OrderRule
 from shoal.model.states import Rerun
@@ -165,14 +165,16 @@ class TaskClass:
         if self.bound is not None and self.bound.left <= 0:
             return None
         while self.heap:
-            leasable = self.heap[0].leasable
-            if leasable.has_ready():
+            entry = self.heap[0]
+            leasable = entry.leasable
+            is_valid = not leasable.element or leasable.array.apart.get(leasable.element) == entry.serial
+            if is_valid and leasable.has_ready():
                 return leasable
             heapq.heappop(self.heap)
             if not leasable.element:
                 leasable.array.queued = False
-            elif leasable.element in leasable.array.apart:
-                leasable.array.apart[leasable.element] = False
+            elif is_valid:
+                leasable.array.apart[leasable.element] = NOT_QUEUED
         return None
 
     def ready(self, most: int) -> int:
@@ -362,7 +364,7 @@ class Queue:
         if array.queued or not leasable.has_ready():
             return
         array.queued = True
-        self._put(self.listed_class_of(array), leasable)
+        self._put(self.listed_class_of(array), self._entry(leasable))
 
     def offer_all(self, arrays: Iterable[Array]) -> None:
         """As `offer` for each; a class that gets many is put in order once."""
@@ -381,8 +383,9 @@ class Queue:
     def offer_apart(self, array: Array, element: int) -> None:
         """One element is ready that is in a class of its own."""
         if not array.apart.get(element):
-            array.set_apart(element, True)
-            self._put(self.listed_class_of(array, element), Leasable(array, element))
+            entry = self._entry(Leasable(array, element))
+            array.set_apart(element, entry.serial)
+            self._put(self.listed_class_of(array, element), entry)
 
     def reopen(self, bound: RunBound | None) -> None:
         """Something of a run ended: if its `max_running` kept the others back, they may go on."""
@@ -392,7 +395,7 @@ class Queue:
     def withdraw(self, array: Array) -> None:
         """Take an array, and its elements in classes of their own, out of their classes: what they are matched by is
         about to change. They have to be offered again."""
-        own = [self.listed_class_of(array, element) for element, is_queued in array.apart.items() if is_queued]
+        own = [self.listed_class_of(array, element) for element, serial in array.apart.items() if serial]
         for cls in {self.listed_class_of(array), *own}:
             left = [entry for entry in cls.heap if entry.leasable.array is not array]
             if len(left) < len(cls.heap):
@@ -401,10 +404,10 @@ class Queue:
                 self._list(cls)
         array.queued, array.cls = False, None
         for element in array.apart:
-            array.apart[element] = False
+            array.apart[element] = NOT_QUEUED
 
-    def _put(self, cls: TaskClass, leasable: Leasable) -> None:
-        heapq.heappush(cls.heap, self._entry(leasable))
+    def _put(self, cls: TaskClass, entry: HeapEntry) -> None:
+        heapq.heappush(cls.heap, entry)
         self._list(cls)
 
     def _entry(self, leasable: Leasable) -> HeapEntry:

@@ -56,6 +56,7 @@ def unpark(state: State, pilot: Pilot) -> None:
 def _forget(state: State, pilot: Pilot) -> None:
     pilot.parked = None
     state.parked.pop(pilot.name, None)
+    state.unlooked.pop(pilot.name, None)  # while nothing is ready, nobody looks, and pilots come and go
 
 
 def give_parked(state: State, pilot: Pilot, leases: list[Lease], durable: bool) -> None:

@@ -50,6 +50,15 @@ def runs_below(state: State, task: TaskId) -> list[Run]:
     return [run for run in found if run.finished is None and run.parent == task]
 
 
+def forget(state: State, run: Run) -> None:
+    """A finished run leaves memory; the others that its task submitted stay below it."""
+    if run.parent is None:
+        return
+    left = [number for number in state.nested.pop(run.parent, ()) if number != run.number]
+    if left:
+        state.nested[run.parent] = left
+
+
 def _place(state: State, owner: str, labels: Mapping[str, str]) -> tuple[TaskId | None, int]:
     try:
         parent = parse_task(labels.get(PARENT, ""))

@@ -6,6 +6,7 @@ from shoal.engine.changes import RunDrop
 from shoal.engine.commands import Remove
 from shoal.engine.records import Run
 from shoal.engine.state import State
+from shoal.engine.tasks.nested import forget
 from shoal.model.errors import Conflict
 from shoal.model.ids import run_text
 from shoal.model.quantities import many
@@ -20,6 +21,7 @@ def remove(state: State, command: Remove) -> dict[str, int]:
         state.emit("run_removed", run=run.number, name=run.name, tasks=run.total)
         del state.runs[run.number]
         state.keys.pop((run.owner, run.key), None)
+        forget(state, run)
         for task in [task for task in state.settled if task[0] == run.number]:
             del state.settled[task]
         state.change(RunDrop(run.number))

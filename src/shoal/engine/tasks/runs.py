@@ -88,8 +88,10 @@ def starts_early(spec: Spec) -> bool:
 
 def _offer_early(state: State, arrays: list[Array]) -> None:
     """Offer what may begin at once, to pilots that wait for work now: their leases are written in the transaction of the
-    submission, so that a crash forgets both or neither."""
+    submission, so that a crash forgets both or neither. Nothing of it, if something else of it is ready and has to wait for
+    the commit: that may go first, and would find its slot taken."""
     may_start = bool(state.parked) and len(arrays) <= MAX_EARLY
+    may_start = may_start and all(starts_early(array.spec) or array.waiting or not array.todo for array in arrays)
     for array in arrays:
         array.accepted = may_start and starts_early(array.spec)
         state.queue.offer(array)
@@ -110,7 +112,8 @@ def accept(state: State, command: Accept) -> None:
     run = state.runs.get(command.run)
     if run is None:
         return
-    accepted = run.arrays[bisect_left(run.firsts, command.first) :]
+    end = len(run.arrays) if command.tasks is None else bisect_left(run.firsts, command.first + command.tasks)
+    accepted = run.arrays[bisect_left(run.firsts, command.first) : end]
     for array in accepted:
         array.accepted = True
         for element in array.apart:  # what began early, failed, and is to be tried again

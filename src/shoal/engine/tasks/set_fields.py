@@ -9,7 +9,7 @@ from shoal.engine.changes import ArrayTable
 from shoal.engine.commands import SetFields
 from shoal.engine.matching.chunks import carve_all
 from shoal.engine.matching.prefetch import ask_back
-from shoal.engine.records import NO_APART, Array, Chunk, Run, Task
+from shoal.engine.records import NO_APART, NOT_QUEUED, Array, Chunk, Run, Task
 from shoal.engine.state import State
 from shoal.engine.tasks.runs import array_at
 from shoal.model.errors import Conflict
@@ -82,7 +82,7 @@ def _set_task(state: State, run: Run, target: TaskId, fields: dict[str, Any]) ->
     task.set_own()
     _write(state, task)
     if is_queued:
-        array.set_apart(target.element, array.apart.get(target.element, False))
+        array.set_apart(target.element, array.apart.get(target.element, NOT_QUEUED))
         _offer(state, array)
     return {"tasks": int(is_queued) or back, "begun": int(not is_queued and not back)}
 

@@ -8,7 +8,7 @@ from operator import methodcaller
 from shoal.db.reader import Results
 from shoal.engine.commands import Add, Close, PollRun
 from shoal.engine.records import Run
-from shoal.model.errors import Refused
+from shoal.model.errors import Refused, TooBusy
 from shoal.model.ids import parse_run
 from shoal.model.limits import MAX_WAIT
 from shoal.server.context import CallHandler, unknown_run
@@ -23,6 +23,7 @@ from shoal.wire.submission import parse_addition
 # Batching: fewer than FEW results of a run with more than MANY tasks under way wait so many seconds for more of them,
 # because a response costs as much with one result as with a hundred.
 FEW, MANY, MOMENT = 250, 100, 0.01
+FULL_AGAIN = 1.0  # seconds after which an addition that waits for space on the disk is worth repeating
 
 
 class OpenRunsHandler(CallHandler):
@@ -34,12 +35,20 @@ class OpenRunsHandler(CallHandler):
         check_expressions(submission.specs)
         self._check_adder(call)
         self.service.last_request = self.service.clock()
-        check_space(self.service, call.request.content_length or 0)
         run = await self._load(parse_run(call.path_part("run")))
+        if first > run.total:  # what is repeated needs no more space: it waits for its commit
+            check_space(self.service, call.request.content_length or 0)
         self.context.blobs.claim(run.owner, run.number, blobs_of(submission))
-        done = await self.service.command(
-            Add(run.number, first, submission), lambda _: self.service.accept(run.number, first)
-        )
+        try:
+            done = await self.service.command(
+                Add(run.number, first, submission), lambda _: self.service.accept(run.number, first, submission.count)
+            )
+        except Refused as error:
+            if (
+                error.code == "disk_full"
+            ):  # they are added all the same, so the caller must not add others in their place
+                raise TooBusy(error.message, after=FULL_AGAIN, hint=error.hint) from error
+            raise
         return answer(done)
 
     def _check_adder(self, call: Call) -> None:

@@ -111,7 +111,7 @@ async def submit(
         service.results.follow(state.next_run, state.next_seq - 1)
     answer = await service.command(
         Submit(submission, owner, digest, signature, reused, env_file, outcomes),
-        lambda result: service.accept(parse_run(result["run"])),
+        lambda result: service.accept(parse_run(result["run"]), 1, result["tasks"]),
     )
     return {**answer, "reuses": _origins(reused), "reruns": reruns, "warnings": warnings}
 

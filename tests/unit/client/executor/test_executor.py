@@ -20,7 +20,7 @@ from shoal.client.connection.reconnect import Reconnecting
 from shoal.client.executor import executor as module
 from shoal.client.executor import result_poll
 from shoal.client.executor.outcome import RemoteTraceback, TaskFailed
-from shoal.model.errors import BadInput, Refused, Unreachable
+from shoal.model.errors import BadInput, Refused, TooBusy, Unreachable
 from tests.unit.client.fake_pool import Pool, lose
 
 SERVER = "unix:/run/shoal-1"
@@ -559,6 +559,20 @@ def test_calls_that_the_server_refuses_fail_alone(pool: Pool) -> None:
             list(ex.map(double, range(10)))
         assert list(ex.map(double, range(10))) == [2 * n for n in range(10)]
     assert len(pool.run.calls) == 12
+
+
+def test_calls_of_which_it_is_not_known_whether_they_were_added_are_sent_again(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server has them, and they wait for space on its disk: others in their place would be refused."""
+    monkeypatch.setattr("shoal.client.executor.stream.HASTY", 0.0)
+    with executor() as ex:
+        assert ex.submit(double, 1).result(SOON) == 2
+        pool.after = lose("add", 1, TooBusy("the disk is full"))
+        assert ex.submit(double, 2).result(SOON) == 4
+        pool.after = lambda what: None
+        assert ex.submit(double, 3).result(SOON) == 6
+    assert len(pool.run.calls) == 3
 
 
 def test_a_run_that_is_gone_breaks_the_executor(pool: Pool) -> None:

@@ -222,7 +222,11 @@ def test_a_slow_call_gets_one_copy_on_an_idle_pilot_and_counts_once() -> None:
     other.talk()
     stand.pass_time(1.0)
     assert stand.events("task_backed_up") == [], "not slow yet"
+    stand.engine.describe_server(disk_full="the disk is full")
     stand.pass_time(5.0)
+    assert stand.events("task_backed_up") == [], "a copy is something new, too"
+    stand.engine.describe_server(disk_full="")
+    stand.pass_time(0.2)
     (event,) = stand.events("task_backed_up")
     (copy,) = [a.reply.leases[0] for a in stand.answers if a.pilot == other.name and a.reply.leases]
     assert brief(copy.attempt) == f"r{run}.3#2@1" and event.attempt == 2

@@ -1,4 +1,5 @@
-"""Classes of a run with `max_running`: no more of it is live at once, wherever its pilots are."""
+"""Classes: those of a run with `max_running`, of which no more is live at once, wherever its pilots are; and those of single
+tasks, each of which is offered as long as it may start, and in one class only."""
 
 from __future__ import annotations
 
@@ -12,16 +13,18 @@ from hypothesis import strategies as st
 from shoal.engine.commands import Accept, Submit
 from shoal.engine.consistency import check
 from shoal.engine.matching.classes import Queue, key_of
-from shoal.engine.records import Array, Run
+from shoal.engine.records import NOT_QUEUED, Array, Run
 from shoal.model.ids import TaskId, parse_attempt
 from shoal.model.rangeset import RangeSet
 from shoal.model.task.spec import Spec
 from shoal.wire.chunk import names, shift
-from shoal.wire.messages import PROTOCOL, Batch, Lease
+from shoal.wire.messages import PROTOCOL, Batch, Capacity, Lease
 from shoal.wire.submission import parse_submission
 from shoal.wire.task import parse_spec
 from tests.unit.engine.matching.test_chunks import batch_of, calls
-from tests.unit.engine.stand import FakePilot, Stand, bad, good
+from tests.unit.engine.stand import FakePilot, Stand, back, bad, good, no_memory
+
+GIB = 1 << 30
 
 
 def leased(*pilots: FakePilot) -> int:
@@ -250,3 +253,54 @@ def test_an_array_in_the_class_of_other_fields_is_noticed() -> None:
     assert check(stand.engine.state) == []
     one.cls = stand.engine.state.queue.class_of(other)
     assert any("class of other fields" in line for line in check(stand.engine.state))
+
+
+# --- tasks apart from their array
+def test_a_task_apart_from_its_throttled_array_is_offered_when_another_is_given_back() -> None:
+    stand = Stand()
+    pilot, other = stand.pilot(1, host="h1"), stand.pilot(1, host="h2")
+    run = stand.submit({"array": "1-2%1", "memory": "1G"})
+    (lease,) = pilot.pull()
+    pilot.talk(no_memory(lease.attempt))
+    assert [parse_attempt(attempt).element for attempt in pilot.held] == [2]
+    assert other.pull() == [], "only one at a time"
+    stand.bury(other)
+    stand.bury(pilot)
+    assert stand.sound(), "both are ready, and nothing runs"
+    stand.cancel(TaskId(run, 2))
+    (lease,) = stand.pilot(1, host="h3").pull()
+    assert parse_attempt(lease.attempt).element == 1, "nothing of its array will ever end, by which it would be offered"
+
+
+def test_a_task_is_not_leased_by_an_entry_of_a_class_that_it_was_in_before() -> None:
+    stand = Stand()
+    pilot = stand.pilot(1, host="h1")
+    run = stand.submit({"memory": "1G"})
+    (lease,) = pilot.pull()
+    pilot.talk(no_memory(lease.attempt))
+    (second,) = pilot.held
+    pilot.run(second)
+    stand.bury(pilot)  # it is queued with 2 GiB
+    again = stand.pilot(1, host="h1", former=pilot)
+    again.talk()
+    array = stand.engine.state.runs[run].arrays[0]
+    assert array.live == 1 and not array.apart, "its pilot came back with it"
+    small = stand.pilot(1, host="h2", room=Capacity(1, 3 * GIB, 1 << 40, 0))
+    again.talk(no_memory(second), leaving="bye")
+    assert array.tasks[1].needs.memory == 4 * GIB and list(array.apart) == [1]
+    assert small.pull() == [] and stand.sound(), "it does not fit there"
+    assert [lease.room.memory for lease in stand.pilot(1, host="h3").pull()] == [4 * GIB]
+
+
+def test_a_ready_task_that_is_not_offered_is_noticed() -> None:
+    stand = Stand()
+    pilot = stand.pilot(1)
+    run = stand.submit({"array": "1-2", "memory": "1G"})
+    (lease,) = pilot.pull()
+    pilot.talk(no_memory(lease.attempt))
+    (second,) = pilot.held
+    pilot.talk(back(second), leaving="bye")
+    array = stand.engine.state.runs[run].arrays[0]
+    assert list(array.apart) == [1] and check(stand.engine.state) == []
+    array.apart[1] = NOT_QUEUED
+    assert any("not offered in its own class" in line for line in check(stand.engine.state))

@@ -132,3 +132,10 @@ def test_idle_pilots_do_not_each_look_for_stragglers(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(balance, "is_straggler", is_straggler)
     stand.pass_time(0.2)
     assert len(asked) <= len(worker.held), "once for each running task, whoever is idle"
+
+
+def test_pilots_that_end_while_nothing_is_ready_are_forgotten() -> None:
+    stand = Stand()
+    for pilot in crowd(stand):
+        pilot.talk(leaving="idle")
+    assert not stand.engine.state.pilots and not stand.engine.state.unlooked

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shoal.engine.pilots import lending
-from shoal.engine.state import State
+from shoal.engine.state import KEEP_FINISHED, State
 from shoal.model.errors import Refused
 from shoal.model.ids import TaskId
 from shoal.model.limits import MAX_LENT_TO_NEW, MAX_NESTED, MAX_WAITING
@@ -124,6 +124,24 @@ def test_a_task_that_was_cancelled_takes_the_runs_below_it_with_it() -> None:
     stand.cancel(TaskId(1, 1))
     assert [stand.state(run) for run in (inner, deeper)] == ["cancelled", "cancelled"]
     assert stand.state(stranger) == "ready" and stand.sound()
+
+
+def test_a_run_below_a_task_that_is_over_and_forgotten_keeps_no_other_there_alive() -> None:
+    stand = Stand()
+    pilot = stand.pilot(1)
+    stand.submit({})
+    outer = pilot.work()
+    short, long = below(stand, "r1.1"), below(stand, "r1.1")
+    (lease,) = pilot.pull(waits=[outer])
+    assert lease.attempt.startswith(f"r{short}.1#")
+    pilot.talk(good(lease.attempt), waits=[outer])
+    for _ in range(2):
+        stand.pass_time(KEEP_FINISHED / 2)
+        pilot.talk(waits=[outer])
+    stand.pass_time(1.0)
+    assert short not in stand.engine.state.runs
+    stand.cancel(TaskId(1, 1))
+    assert stand.state(long) == "cancelled" and stand.sound()
 
 
 def test_runs_nested_without_end_and_pilots_full_of_waiting_tasks_are_refused() -> None:

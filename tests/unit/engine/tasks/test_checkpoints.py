@@ -95,6 +95,7 @@ def test_a_much_slower_task_that_can_be_checkpointed_is_told_to_move_when_anothe
     (order,) = [o for a in stand.last.answers if a.pilot == slow.name for o in a.reply.orders]
     assert (order.kind, order.attempt) == ("move", attempt)
     assert len(stand.events("task_moved")) == 1
+    assert '"avoid": ["slow"]' in stand.row(1, 4).special, "after a restart, too, it goes on elsewhere"
     stand.pass_time(5)
     assert len(stand.events("task_moved")) == 1, "it is asked once"
     idle.pull()

@@ -88,6 +88,35 @@ def test_what_failed_before_the_commit_is_tried_again_after_it() -> None:
     assert parse_attempt(again.attempt).number == 2 and stand.sound()
 
 
+@pytest.mark.parametrize("other", [{"rerun": "exclusive", "priority": 9}, {"rerun": "never"}])
+def test_nothing_of_a_submission_begins_before_what_goes_first_in_it(other: dict[str, Any]) -> None:
+    stand = Stand()
+    pilot = stand.pilot(1)
+    pilot.wait()
+    stand.send_run({**other, "command": ["first"]}, {"command": ["second"]})
+    assert pilot.took() == [] and stand.sound()
+    stand.commit()
+    stand.do(Accept(1))
+    assert [lease.command for lease in pilot.took()] == [["first"]]
+
+
+def test_an_addition_that_is_durable_does_not_open_the_next_one() -> None:
+    stand = Stand()
+    pilot = stand.pilot(4)
+    run = stand.submit(open=True)
+    stand.do(Add(run, 1, parse_submission({"tasks": [call("b25l")]})))
+    stand.commit()
+    stand.do(Add(run, 2, parse_submission({"tasks": [call("bG9zdA==")]})))
+    stand.do(Accept(run, 1, 1))
+    assert [parse_attempt(lease.attempt).element for lease in pilot.pull()] == [1] and stand.sound()
+    stand.crash()
+    stand.do(Add(run, 2, parse_submission({"tasks": [call("b3RoZXI=")]})))
+    stand.commit()
+    stand.do(Accept(run, 2, 1))
+    pilot.talk()
+    assert sorted(parse_attempt(name).element for name in pilot.held) == [1, 2] and stand.sound()
+
+
 def test_without_a_waiting_pilot_or_with_many_arrays_nothing_is_offered_before_the_commit() -> None:
     stand = Stand()
     stand.send_run({})
