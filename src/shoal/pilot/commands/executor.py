@@ -292,8 +292,18 @@ class CommandExecutor:
                 self._end(here, Report(lease.attempt, "failed", "cancelled", here.stop))
             elif self.guard_lost:
                 self._give_back(here, GUARD_GONE)
+            elif here.piece is not None and made.own_dir:
+                self._part(here, made)
             else:
                 self._send_start(here, made)
+
+    def _part(self, here: _Here, made: Prepared) -> None:
+        """Have the commands of a piece begun one by one: this host does not see the submitter's directory, so each gets
+        one of its own, which is emptied after its end and beside those that follow."""
+        assert here.piece is not None
+        self._put_away(made, False)  # here: the first of them comes again, and gets a directory of this name
+        self._close_piece(here)
+        self._feed(Called(here.piece.name, None, (), over=True, apart=True))
 
     def _send_start(self, here: _Here, made: Prepared) -> None:
         lease, here.guarded = here.lease, True
