@@ -56,7 +56,8 @@ def test_each_gets_a_directory_of_its_own_where_the_pilot_does_not_see_that_of_t
         element = row["element"]
         assert (row["state"], row["exit_code"]) == (("failed", 3) if element == 77 else ("succeeded", 0))
         log = cluster.state / LOGS / f"r{run}/0/{element}.1.out"
-        assert log.read_text() == (f"{element}\n" if element != 77 else ""), "nothing of another one"
+        written = f"{element}\n" if element != 77 else ""
+        assert (log.read_text() if log.exists() else "") == written, "nothing of another one"
 
 
 @pytest.mark.slow
