@@ -338,8 +338,9 @@ class Slots:
         stops: list[Stop] = []
         for attempt, run in self.running.items():
             if run.is_piece:
-                ending.update(dict.fromkeys(run.left, why))
-                stops += [Stop(call, why) for call in run.left]
+                left = [call for call in run.left if call not in ending]  # those are being stopped
+                ending.update(dict.fromkeys(left, why))
+                stops += [Stop(call, why) for call in left]
             elif not run.stopping:
                 run.stopping = why
                 stops.append(Stop(attempt, why, keep))

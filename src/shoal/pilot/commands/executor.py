@@ -139,7 +139,7 @@ class CommandExecutor:
         """Stage an attempt, or a piece, in and start it."""
         lease, piece = action.lease, None
         if lease.count > 1:
-            lease, piece = single(lease), CommandPiece(lease)
+            lease, piece = single(lease), CommandPiece(lease, self._log_folder)
         out, err = streams.log_paths(self._log_folder, lease.attempt)
         here = self._here[lease.attempt] = _Here(lease, out, err, action.after, piece=piece)
         if not self._log_dir and piece is None:
@@ -333,7 +333,7 @@ class CommandExecutor:
         if made.start_stage is not None and made.start_stage.image:
             start.stage_file, start.container = made.start_stage.mark, made.start_stage.name
         is_plain = may_queue(lease) and not lease.room.memory
-        request = start if here.piece is None else here.piece.start(start, self._log_folder)
+        request = start if here.piece is None else here.piece.start(start)
         self.guards.start(request, made.base.number, made.base.values, is_plain)
         for attempt in here.piece.stops if here.piece is not None else ():
             self.guards.send_to(lease.attempt, messages.Stop(attempt, self.grace))
@@ -386,7 +386,8 @@ class CommandExecutor:
             return  # it was given up
         piece = here.piece
         if isinstance(report, messages.Ran):
-            self._unfit_starts = 0
+            if report.started:
+                self._unfit_starts = 0
             if report.over:
                 self._close_piece(here)
             batch = piece.take(report)
@@ -398,7 +399,7 @@ class CommandExecutor:
             self._unfit_starts = 0
         else:
             lease = piece.take_one()
-            one = _Here(lease, *streams.log_paths(self._log_folder, lease.attempt), made=here.made, part_of=piece)
+            one = _Here(lease, *streams.log_paths(piece.folder, lease.attempt), made=here.made, part_of=piece)
             if isinstance(report, messages.Ended):
                 one.started, one.stop = report.started, piece.stops.pop(lease.attempt, "")
             self._on_end(one, report)

@@ -344,3 +344,12 @@ def test_where_each_needs_a_directory_of_its_own_they_begin_one_by_one_from_then
     assert {begin.lease.count for begin in begun} == {1}
     assert not any(run.is_piece for run in driver.agent.running.values())
     assert driver.agent._slots.attempts() == {f"r1.{element}#1@1" for element in range(1, 21)}
+
+
+def test_one_of_a_piece_is_told_to_end_once() -> None:
+    slots, ending = known(cores=1), dict[str, str]()
+    slots.add(commands(100))
+    slots.begin(0.0)
+    slots.cancel("r1.3#1@1", "no", ending)
+    assert len(slots.stop_all("leaves", ending, keep=True)) == 39 and len(ending) == 40
+    assert slots.stop_all("leaves", ending, keep=True) == [] and ending["r1.3#1@1"] == "no"
