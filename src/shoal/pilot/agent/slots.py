@@ -182,7 +182,9 @@ class Slots:
         left = AHEAD * heads - (len(self.running) - heads)
         if left <= AHEAD * heads // 2:
             return []  # sending many at a time costs less than one after another
-        ends = deque(run for run in self.running.values() if not run.behind and not run.lends and may_queue(run.lease))
+        # Behind one that was recalled from the queue nothing waits: the guard may have forgotten it, and begin at once.
+        open_ = (run for run in self.running.values() if not run.behind and not (run.after and run.is_recalled))
+        ends = deque(run for run in open_ if not run.lends and may_queue(run.lease))
         begun: list[Begin] = []
         head = self.waiting[0]
         if not ends or not may_queue(head) or any(run.lease.room != head.room for run in ends):

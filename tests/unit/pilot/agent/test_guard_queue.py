@@ -353,3 +353,15 @@ def test_one_of_a_piece_is_told_to_end_once() -> None:
     slots.cancel("r1.3#1@1", "no", ending)
     assert len(slots.stop_all("leaves", ending, keep=True)) == 39 and len(ending) == 40
     assert slots.stop_all("leaves", ending, keep=True) == [] and ending["r1.3#1@1"] == "no"
+
+
+def test_nothing_is_queued_behind_what_was_recalled() -> None:
+    """The guard may have forgotten it: two would run in one slot."""
+    slots = brisk(2)
+    slots.add(commands(5, shell="true"))
+    slots.begin(0.0)
+    for element in (2, 4):
+        slots.end(f"r1.{element}#1@1", 0.01)
+    assert slots.recall(LONG) == [Recall("r1.3#1@1"), Recall("r1.5#1@1")]
+    slots.add(replace(commands(9, shell="true"), attempt="r1.50#1@1"))
+    assert {begin.lease.attempt: begin.after for begin in slots.begin(LONG)}["r1.51#1@1"] == "r1.50#1@1"
