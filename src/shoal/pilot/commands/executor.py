@@ -247,7 +247,9 @@ class CommandExecutor:
         self._tails.settle(action.attempt)
         if here.made is not None:
             work = partial(self._put_away, here.made, action.accepted)
-            self._file_threads.do(work) if here.slow else work()
+            # One that was recalled from the queue comes again, and gets a directory of the same name: it is empty.
+            was_recalled = here.after and here.started is None
+            self._file_threads.do(work) if here.slow and not was_recalled else work()
 
     def contact(self, action: Contact) -> None:
         """Send the guard the time of the last contact."""

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from shoal.pilot.agent.events import Begin, Called, Event
-from shoal.pilot.commands import executor as commands
+from shoal.pilot.agent.events import Begin, Called, Event, Settle
 from shoal.pilot.commands.executor import MAX_UNFIT, CommandExecutor
 from shoal.pilot.commands.staging import PilotFacts, Staging
 from shoal.pilot.guard.messages import Ended, FromGuard, NotStarted, Ran
+from shoal.pilot.host import probe
 from shoal.wire.messages import Capacity, Lease
 
 FIRST = "r1.1#1@1"
@@ -41,19 +41,26 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.fed: list[Event] = []
         self.unfit: list[str] = []
-        self.guards: Any = Guards()
+        self.guards = Guards()
         self.stage = Staging(PilotFacts(str(folder), {"PATH": "/bin"}))
-        tails: Any = SimpleNamespace(add=lambda *args: None)
+        tails: Any = SimpleNamespace(
+            add=lambda *args: None,
+            end=lambda *args: None,
+            settle=lambda *args: None,
+            read=lambda now: [],
+            has_more=False,
+        )
         self.executor = CommandExecutor(
-            self.guards, self.stage, 0o77, self.fed.append, lambda work: work(), self.unfit.append, lambda why: None, tails,
+            self.guards,  # type: ignore[arg-type]  # stands for them
+            self.stage, 0o77, self.fed.append, lambda work: work(), self.unfit.append, lambda why: None, tails,
             SimpleNamespace(), lambda report: None,  # type: ignore[arg-type]  # no blobs
         )  # fmt: skip
 
-    def begin(self, cwd: Path, count: int) -> None:
+    def begin(self, cwd: Path, count: int, after: str = "") -> None:
         lease = Lease(
             FIRST, Capacity(1), "safe", ["true"], cwd=str(cwd), count=count, seed=5, env_file=str(cwd / "env")
         )
-        self.executor.begin(Begin(lease))
+        self.executor.begin(Begin(lease, after=after))
 
     def report(self, *reports: FromGuard) -> None:
         self.guards.reports += reports
@@ -62,8 +69,8 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(commands.probe, "lost_fitness", lambda folder: "")
-    monkeypatch.setattr(commands.probe, "is_short", lambda folder, least: False)
+    monkeypatch.setattr(probe, "lost_fitness", lambda folder: "")
+    monkeypatch.setattr(probe, "is_short", lambda folder, least: False)
     (tmp_path / "env").write_text("{}")
     return World(tmp_path)
 
@@ -94,3 +101,14 @@ def test_a_piece_whose_commands_need_directories_of_their_own_is_taken_apart(wor
     world.executor._file_threads.finish(60.0)
     assert world.fed == [Called(FIRST, None, (), over=True, apart=True)]
     assert not list((tmp_path / "tasks").iterdir()), "nothing is left of it"
+
+
+def test_a_recalled_command_leaves_no_directory_to_be_removed_when_it_comes_again(world: World, tmp_path: Path) -> None:
+    """A file thread removed the one that had just been made for it, and the task failed for want of its directory."""
+    (tmp_path / "env").unlink()
+    world.begin(tmp_path, 1, after="r1.9#1@1")
+    world.executor._file_threads.finish(60.0)
+    assert len(list((tmp_path / "tasks").iterdir())) == 1
+    world.report(NotStarted(FIRST, "cancelled", "stopped"))
+    world.executor.settle(Settle(FIRST, False))
+    assert not list((tmp_path / "tasks").iterdir())
