@@ -41,6 +41,25 @@ def test_each_of_many_short_commands_has_its_own_end_and_its_own_streams(cluster
     assert len(rows) == TOTAL == len(cluster.events("task_finished", run=run))
 
 
+def test_each_gets_a_directory_of_its_own_where_the_pilot_does_not_see_that_of_the_submitter(cluster: Cluster) -> None:
+    """As on a server to which somebody submits from another machine: each one has its own end, output and directory."""
+    cluster.start_server()
+    cluster.start_pilot(2)
+    script = 'ls -A; echo "$1" > file; [ "$1" = 77 ] && exit 3; echo "$1"'
+    task = {"command": ["sh", "-c", script, "x", "{i}"], "params": {"i": "1..300"}}
+    submission = cluster.submission(task, environment_file=f"/nowhere/{'0' * 64}.json")
+    del submission["environment"]
+    with cluster.client() as client:
+        run = int(client.submit(submission)["run"][1:])
+    assert cluster.wait_run(run, 60) == {"succeeded": 299, "failed": 1}
+    for row in cluster.rows(run):
+        element = row["element"]
+        assert (row["state"], row["exit_code"]) == (("failed", 3) if element == 77 else ("succeeded", 0))
+        log = cluster.state / LOGS / f"r{run}/0/{element}.1.out"
+        written = f"{element}\n" if element != 77 else ""
+        assert (log.read_text() if log.exists() else "") == written, "nothing of another one"
+
+
 @pytest.mark.slow
 def test_any_guard_killed_among_short_commands_costs_nothing_but_the_pilot(cluster: Cluster) -> None:
     cluster.start_server()

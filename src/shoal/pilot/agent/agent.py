@@ -50,6 +50,7 @@ class Agent:
         self._proofs = LeaseProofs()
         self._checkpoints = 0  # how many were saved so far, of all attempts
         self._ending: dict[str, str] = {}  # those of pieces that are being stopped, and why
+        self._asked: dict[str, str] = {}  # those of pieces that the server wants back, unless they begin, and why
         self._failures, self._registration = 0, Registration(rng)
         self._quiet_until = 0.0  # set: after a refusal nothing is sent before
         self._contact: Optional[float] = None
@@ -251,6 +252,10 @@ class Agent:
             if self._slots.take_out(parse_attempt(attempt)):
                 self.reports[attempt] = Report(attempt, "cancelled", "cancelled", self._ending.pop(attempt))
                 self._schedule.urgent = True
+        for attempt in [*self._asked]:
+            taken = self._slots.take_out(parse_attempt(attempt))
+            if taken:
+                self._give_back(taken, self._asked.pop(attempt))
         if self.leaving:
             self._give_back_all(self.leaving)
 
@@ -269,6 +274,7 @@ class Agent:
 
     def _on_ended(self, event: events.Ended, now: float, actions: list[Action]) -> None:
         self._changed_at = now
+        self.outbox.add_tails(event.tails, event.more)  # also of other attempts
         run = self._slots.end(event.report.attempt, now)
         if run is None:
             return
@@ -281,7 +287,6 @@ class Agent:
             return
         report = self._as_stopped(event.report, run.stopping, run.is_moving)
         self.reports[report.attempt] = report
-        self.outbox.add_tails(event.tails, event.more)
         self._schedule.add_report(now, bool(self.waiting and not self.leaving))
 
     def _as_stopped(self, report: Report, why: str, is_moving: bool = False) -> Report:
@@ -301,12 +306,14 @@ class Agent:
             run.done += event.batch.count
             self.outbox.add_batch(event.batch)
             self._slots.learn(run.lease, event.batch.duration)
-            if self._ending:
+            if self._ending or self._asked:
                 for attempt in names(event.batch):
                     self._ending.pop(attempt, None)
+                    self._asked.pop(attempt, None)
         for report in event.reports:
             run.done += 1
             why = self._ending.pop(report.attempt, "")
+            self._asked.pop(report.attempt, None)
             self.reports[report.attempt] = self._as_stopped(report, why)
             if report.started is not None:
                 self._slots.learn(run.lease, [report.duration])
@@ -318,6 +325,8 @@ class Agent:
             delay = PIECE_DELAY if is_piece_of_many else BATCH_DELAY
             self._schedule.add_report(now, bool(self.waiting and not self.leaving), delay)
         self._schedule.add_start(now)
+        if event.apart:
+            self._slots.keep_apart(run.lease)
         if event.over:
             self._slots.end(event.piece, now)
             self._on_waiting_again()
@@ -386,7 +395,7 @@ class Agent:
         elif order.kind == "take_back":
             first = parse_attempt(order.attempt)
             self._give_back(self._slots.take_out(first, order.count), order.why)
-            actions += [events.Recall(name) for name in self._slots.ask_guard(first, order.count, order.why)]
+            actions += self._slots.ask_guard(first, order.count, order.why or "asked back", self._asked)
         elif order.kind == "signal" and self._slots.runs(order.attempt):
             actions.append(events.Signal(order.attempt, order.signal))
         elif order.kind == "tail" and self._slots.runs(order.attempt):

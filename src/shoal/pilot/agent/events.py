@@ -104,6 +104,7 @@ class Called:
     over: bool = False
     tails: tuple[LogPiece, ...] = ()  # as in Ended
     more: bool = False
+    apart: bool = False  # such commands begin one by one on this host: each needs a directory of its own
 
 
 @dataclass(frozen=True)

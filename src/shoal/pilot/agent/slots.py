@@ -68,6 +68,7 @@ class Slots:
         self._durations: OrderedDict[str, float] = OrderedDict()  # function, or run of commands -> mean seconds
         self.guard_queue = GuardQueue()
         self.takes_pieces = True  # short commands may go to a guard by the piece [ADR 0033]
+        self._apart: OrderedDict[str, None] = OrderedDict()  # runs of commands that must not
 
     def add(self, lease: Lease) -> None:
         """Queue a lease before those of a smaller precedence. One that continues the lease before it is joined with it,
@@ -217,14 +218,14 @@ class Slots:
         return begun
 
     def _ends(self, now: float) -> Iterator[RunningAttempt]:
-        """The last of what runs and is queued for each slot, where more may follow. Behind one that takes long it would only
-        be recalled."""
+        """The last of what runs and is queued for each slot, where more may follow: behind one that takes long it would only
+        be recalled, and one that was recalled from its queue the guard may have forgotten, and begin at once."""
         for head in self.running.values():
             if not head.after and not head.lends and now < head.since + LONG:
                 run = head
                 while run.behind:
                     run = self.running[run.behind]
-                if may_queue(run.lease):
+                if may_queue(run.lease) and not (run.after and run.is_recalled):
                     yield run
 
     def _take_some(self, most: int) -> list[Lease]:
@@ -296,7 +297,13 @@ class Slots:
                 yield at
 
     def _may_piece(self, lease: Lease) -> bool:
-        return self.takes_pieces and may_piece(lease)
+        return self.takes_pieces and _kind(lease) not in self._apart and may_piece(lease)
+
+    def keep_apart(self, lease: Lease) -> None:
+        """Let commands of this run begin one by one from now on."""
+        self._apart[_kind(lease)] = None
+        if len(self._apart) > DURATIONS_KEPT:
+            self._apart.popitem(last=False)
 
     def _take_piece(self, at: int, slots: int) -> Lease:
         """Take one command, or as many as guard or runner get at once, given the number of idle slots."""
@@ -342,8 +349,9 @@ class Slots:
         stops: list[Stop] = []
         for attempt, run in self.running.items():
             if run.is_piece:
-                ending.update(dict.fromkeys(run.left, why))
-                stops += [Stop(call, why) for call in run.left]
+                left = [call for call in run.left if call not in ending]  # those are being stopped
+                ending.update(dict.fromkeys(left, why))
+                stops += [Stop(call, why) for call in left]
             elif not run.stopping:
                 run.stopping = why
                 stops.append(Stop(attempt, why, keep))
@@ -461,18 +469,24 @@ class Slots:
             self.waiting.extend(kept)
         return out
 
-    def ask_guard(self, attempt: AttemptId, count: int, why: str) -> list[str]:
-        """Those of `count` neighbouring commands that are queued in the guard, to be recalled: the server wants them back,
-        unless they begin before the guard hears of it. Pieces are over in a moment."""
-        found = []
+    def ask_guard(
+        self, attempt: AttemptId, count: int, why: str, asked: dict[str, str]
+    ) -> list[Union[Recall, Shorten]]:
+        """What takes those of `count` neighbouring commands back that the guard has not begun: the server wants them, unless
+        they begin before the guard hears of it. `asked` gets those of pieces, and why."""
+        found: list[Union[Recall, Shorten]] = []
+        meant = {str(shift(attempt, at)) for at in range(count)}
         for name, run in self.running.items():
-            named = parse_attempt(name)
-            is_meant = (
-                0 <= named.element - attempt.element < count and named._replace(element=attempt.element) == attempt
-            )
-            if run.after and is_meant and not run.is_piece:
-                run.is_recalled, run.asked_back = True, why or "asked back"
-                found.append(name)
+            if run.is_piece and not run.lease.function:
+                # The first of one that is not queued runs, as far as is known here.
+                wanted = [one for one in run.left[0 if run.after else 1 :] if one in meant]
+                asked.update(dict.fromkeys(wanted, why))
+                if wanted and not run.is_recalled:
+                    run.is_recalled = True
+                    found.append(Recall(name) if run.after else Shorten(name))
+            elif run.after and name in meant:
+                run.is_recalled, run.asked_back = True, why
+                found.append(Recall(name))
         return found
 
 

@@ -139,7 +139,7 @@ class CommandExecutor:
         """Stage an attempt, or a piece, in and start it."""
         lease, piece = action.lease, None
         if lease.count > 1:
-            lease, piece = single(lease), CommandPiece(lease)
+            lease, piece = single(lease), CommandPiece(lease, self._log_folder)
         out, err = streams.log_paths(self._log_folder, lease.attempt)
         here = self._here[lease.attempt] = _Here(lease, out, err, action.after, piece=piece)
         if not self._log_dir and piece is None:
@@ -247,7 +247,9 @@ class CommandExecutor:
         self._tails.settle(action.attempt)
         if here.made is not None:
             work = partial(self._put_away, here.made, action.accepted)
-            self._file_threads.do(work) if here.slow else work()
+            # One that was recalled from the queue comes again, and gets a directory of the same name: it is empty.
+            was_recalled = here.after and here.started is None
+            self._file_threads.do(work) if here.slow and not was_recalled else work()
 
     def contact(self, action: Contact) -> None:
         """Send the guard the time of the last contact."""
@@ -292,8 +294,18 @@ class CommandExecutor:
                 self._end(here, Report(lease.attempt, "failed", "cancelled", here.stop))
             elif self.guard_lost:
                 self._give_back(here, GUARD_GONE)
+            elif here.piece is not None and made.own_dir:
+                self._part(here, made)
             else:
                 self._send_start(here, made)
+
+    def _part(self, here: _Here, made: Prepared) -> None:
+        """Have the commands of a piece begun one by one: this host does not see the submitter's directory, so each gets
+        one of its own, which is emptied after its end and beside those that follow."""
+        assert here.piece is not None
+        self._put_away(made, False)  # here: the first of them comes again, and gets a directory of this name
+        self._close_piece(here)
+        self._feed(Called(here.piece.name, None, (), over=True, apart=True))
 
     def _send_start(self, here: _Here, made: Prepared) -> None:
         lease, here.guarded = here.lease, True
@@ -323,7 +335,7 @@ class CommandExecutor:
         if made.start_stage is not None and made.start_stage.image:
             start.stage_file, start.container = made.start_stage.mark, made.start_stage.name
         is_plain = may_queue(lease) and not lease.room.memory
-        request = start if here.piece is None else here.piece.start(start, self._log_folder)
+        request = start if here.piece is None else here.piece.start(start)
         self.guards.start(request, made.base.number, made.base.values, is_plain)
         for attempt in here.piece.stops if here.piece is not None else ():
             self.guards.send_to(lease.attempt, messages.Stop(attempt, self.grace))
@@ -376,7 +388,8 @@ class CommandExecutor:
             return  # it was given up
         piece = here.piece
         if isinstance(report, messages.Ran):
-            self._unfit_starts = 0
+            if report.started:
+                self._unfit_starts = 0
             if report.over:
                 self._close_piece(here)
             batch = piece.take(report)
@@ -388,7 +401,7 @@ class CommandExecutor:
             self._unfit_starts = 0
         else:
             lease = piece.take_one()
-            one = _Here(lease, *streams.log_paths(self._log_folder, lease.attempt), made=here.made, part_of=piece)
+            one = _Here(lease, *streams.log_paths(piece.folder, lease.attempt), made=here.made, part_of=piece)
             if isinstance(report, messages.Ended):
                 one.started, one.stop = report.started, piece.stops.pop(lease.attempt, "")
             self._on_end(one, report)

@@ -17,8 +17,9 @@ _SEEDS = ("SHOAL_SEED", "SHOAL_INDEX")
 class CommandPiece:
     """Neighbouring commands of a lease that the guard runs one after another."""
 
-    def __init__(self, lease: Lease) -> None:
+    def __init__(self, lease: Lease, folder: str) -> None:
         self.lease, self.name, self.count = lease, lease.attempt, lease.count
+        self.folder = folder  # of their logs, also if the server names another one meanwhile
         self.first = parse_attempt(lease.attempt)
         self.seen = 0  # that have ended
         self.stops: dict[str, str] = {}  # attempts that must not go on, or not begin, and why
@@ -38,7 +39,7 @@ class CommandPiece:
         """Those that have not ended."""
         return [self.named(at) for at in range(self.seen, self.count)]
 
-    def start(self, first: Start, folder: str) -> StartPiece:
+    def start(self, first: Start) -> StartPiece:
         """The request to the guard, given that of its first command alone."""
         lease = self.lease
         differing = {name for name, text in lease.env.items() if holes(text)}.union(_SEEDS) if lease.params else _SEEDS
@@ -51,7 +52,7 @@ class CommandPiece:
             envs.append(env)
         same = not lease.params or not any(map(holes, lease.command))
         argvs = [] if same else [own_command(lease, at) for at in range(self.count)]
-        return StartPiece(self.name, list(vars(first).values()), envs, argvs, folder)
+        return StartPiece(self.name, list(vars(first).values()), envs, argvs, self.folder)
 
     def take(self, ran: Ran) -> Optional[Batch]:
         """The next ones succeeded."""

@@ -241,7 +241,8 @@ class Blanks:
                 fd = os.open(folder, _BLANK, 0o600)
                 if self._tried:
                     return fd
-                self._try(Bound(os.path.join(folder, f".trial-{os.getpid()}"), fd, is_blank=True))
+                # Not by our process number: each guard may be process 1 of its namespace.
+                self._try(Bound(os.path.join(folder, f".trial-{os.urandom(8).hex()}"), fd, is_blank=True))
             except FileNotFoundError:
                 os.makedirs(folder, mode=0o700, exist_ok=True)
             except OSError as error:

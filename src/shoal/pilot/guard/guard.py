@@ -270,18 +270,28 @@ class Guard:
             self._send(messages.Shortened(piece.name, piece.shorten()), 0.0)
 
     def _on_stop(self, stop: messages.Stop) -> None:
+        if stop.grace is None:
+            self._on_recall(stop.attempt)
+            return
         task = self._tasks.get(stop.attempt)
         piece = next((one for one in self._pieces.values() if one.index(stop.attempt) is not None), None)
-        if piece is not None and stop.grace is None:
-            if self._waiting.drop(stop.attempt) is not None:  # as a whole; else it has begun
-                del self._pieces[piece.name]
-                self._send(piece.end(), 0.0)
-        elif piece is not None and task is None:
+        if task is not None:
+            self._terminate(task, "stopped", stop.grace, proctree.now())
+        elif piece is not None:
             piece.stop(stop.attempt)
         elif self._waiting.drop(stop.attempt) is not None:
             self._send(messages.NotStarted(stop.attempt, "cancelled", "stopped"), 0.0)
-        elif task is not None and stop.grace is not None:
-            self._terminate(task, "stopped", stop.grace, proctree.now())
+
+    def _on_recall(self, attempt: str) -> None:
+        """Take an attempt, or a whole piece, out of the queue, unless it has begun."""
+        launch = self._waiting.drop(attempt)
+        if launch is None:
+            return
+        if launch.piece is not None:
+            del self._pieces[launch.piece.name]
+            self._send(launch.piece.end(), 0.0)
+        else:
+            self._send(messages.NotStarted(attempt, "cancelled", "stopped"), 0.0)
 
     def _on_signal(self, request: messages.SendSignal) -> None:
         task = self._tasks.get(request.attempt)

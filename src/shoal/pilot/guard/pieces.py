@@ -33,10 +33,10 @@ class Piece:
         self._columns: tuple[list[float], list[float], list[float], list[int]] = ([], [], [], [])
 
     def index(self, attempt: str) -> Optional[int]:
-        """Where an attempt is in it; None: it is none of it."""
+        """Where an attempt is in it; None: it is none of it, or no more."""
         which = parse_attempt(attempt)
         at = which.element - self._first.element
-        return at if 0 <= at < len(self._envs) and which == self._named(at) else None
+        return at if 0 <= at < self.count and which == self._named(at) else None
 
     def _named(self, at: int) -> AttemptId:
         run, element, number, incarnation, nonce = self._first

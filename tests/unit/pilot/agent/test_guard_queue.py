@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from shoal.pilot.agent.events import Ended, Leave, Recall, Settle, Shorten, Stop
+from shoal.pilot.agent.events import Begin, Called, Ended, Leave, Recall, Send, Settle, Shorten, Shortened, Stop
 from shoal.pilot.agent.guard_queue import AHEAD, LONG, SHORT
 from shoal.pilot.agent.slots import Slots
 from shoal.wire.chunk import single
-from shoal.wire.messages import Capacity, Held, Lease, Order, Report
+from shoal.wire.messages import Batch, Capacity, Held, Lease, LogPiece, Order, Report
 from tests.unit.pilot.agent.test_agent import Driver, only
 
 
@@ -310,3 +310,74 @@ def test_a_recalled_command_of_a_pilot_that_leaves_is_given_back_and_not_cancell
     driver.see(not_begun("r1.4#1@1"))
     report = driver.agent.reports["r1.4#1@1"]
     assert (report.outcome, report.message) == ("returned", "drained")
+
+
+def test_a_recalled_command_costs_the_others_nothing_of_what_they_wrote() -> None:
+    driver = brisk_driver()
+    driver.agent.running["r1.4#1@1"].is_recalled = True
+    piece = LogPiece("r1.9#1@1", "stdout", "x", 0)
+    actions = driver.see(Ended(not_begun("r1.4#1@1").report, (piece,), True))
+    assert [tail for send in only(actions, Send) for tail in send.exchange.tails] == [piece]
+
+
+def in_pieces() -> Driver:
+    """An agent with one slot and two pieces of ten commands: one runs, one is queued behind it."""
+    driver = Driver(Capacity(1))
+    driver.begin(Lease("r1.99#1@1", Capacity(1), "safe", ["true"], cwd="/"))
+    driver.see(Ended(Report("r1.99#1@1", "succeeded", exit_code=0, started=1.0, duration=0.002)))
+    driver.settle()
+    driver.begin(commands(20))
+    assert [(name, run.lease.count) for name, run in driver.agent.running.items()] == [
+        ("r1.1#1@1", 10),
+        ("r1.11#1@1", 10),
+    ]
+    return driver
+
+
+def test_those_of_pieces_are_taken_back_too_unless_they_begin() -> None:
+    """`shoal set` counts them as changed."""
+    driver = in_pieces()
+    actions = driver.answer(orders=[Order("take_back", "r1.1#1@1", "changed", count=12)])
+    assert [type(one) for one in actions if isinstance(one, (Recall, Shorten))] == [Shorten, Recall]
+    driver.see(Called("r1.1#1@1", Batch("r1.1#1@1", 2, [1.0] * 2, [0.1] * 2, [0.1] * 2, [1] * 2)))
+    driver.see(Shortened("r1.1#1@1", 3))
+    given = [f"r1.{element}#1@1" for element in range(4, 11)]
+    assert list(driver.agent.reports) == given
+    driver.see(Called("r1.11#1@1", over=True))
+    assert list(driver.agent.reports) == [*given, "r1.11#1@1", "r1.12#1@1"]
+    assert {(report.outcome, report.message) for report in driver.agent.reports.values()} == {("returned", "changed")}
+    driver.see(Called("r1.1#1@1", None, (Report("r1.3#1@1", "failed", "task_error", "x", started=1.0),), False))
+    driver.see(Called("r1.1#1@1", over=True))
+    assert driver.agent.reports["r1.3#1@1"].outcome == "failed", "it had begun"
+    left = {at for run in driver.agent.running.values() for at in run.left or [run.lease.attempt]}
+    assert left | driver.agent._slots.attempts() == {f"r1.{element}#1@1" for element in range(13, 21)}
+
+
+def test_where_each_needs_a_directory_of_its_own_they_begin_one_by_one_from_then_on() -> None:
+    driver = in_pieces()
+    begun = only(driver.see(Called("r1.11#1@1", over=True, apart=True)), Begin)
+    begun += only(driver.see(Called("r1.1#1@1", over=True, apart=True)), Begin)
+    assert {begin.lease.count for begin in begun} == {1}
+    assert not any(run.is_piece for run in driver.agent.running.values())
+    assert driver.agent._slots.attempts() == {f"r1.{element}#1@1" for element in range(1, 21)}
+
+
+def test_one_of_a_piece_is_told_to_end_once() -> None:
+    slots, ending = known(cores=1), dict[str, str]()
+    slots.add(commands(100))
+    slots.begin(0.0)
+    slots.cancel("r1.3#1@1", "no", ending)
+    assert len(slots.stop_all("leaves", ending, keep=True)) == 39 and len(ending) == 40
+    assert slots.stop_all("leaves", ending, keep=True) == [] and ending["r1.3#1@1"] == "no"
+
+
+def test_nothing_is_queued_behind_what_was_recalled() -> None:
+    """The guard may have forgotten it: two would run in one slot."""
+    slots = brisk(2)
+    slots.add(commands(5, shell="true"))
+    slots.begin(0.0)
+    for element in (2, 4):
+        slots.end(f"r1.{element}#1@1", 0.01)
+    assert slots.recall(LONG) == [Recall("r1.3#1@1"), Recall("r1.5#1@1")]
+    slots.add(replace(commands(9, shell="true"), attempt="r1.50#1@1"))
+    assert {begin.lease.attempt: begin.after for begin in slots.begin(LONG)}["r1.51#1@1"] == "r1.50#1@1"

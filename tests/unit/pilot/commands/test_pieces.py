@@ -38,7 +38,7 @@ def test_each_has_the_arguments_and_the_environment_that_it_had_alone(
         "r3.998#2@7~0123456789abcdef", Capacity(1), "safe", command, cwd="/", env=env, count=len(params), seed=5
     )
     lease = replace(lease, params=params) if has_params else lease  # type: ignore[arg-type]  # of the values above
-    sent = CommandPiece(lease).start(start_of(single(lease)), "/logs")
+    sent = CommandPiece(lease, "/logs").start(start_of(single(lease)))
     first = Start(*sent.start)
     for at in range(lease.count):
         alone = start_of(single(lease, at))
@@ -48,7 +48,7 @@ def test_each_has_the_arguments_and_the_environment_that_it_had_alone(
 
 def test_what_ran_is_one_batch_and_the_rest_is_left() -> None:
     lease = Lease("r3.9#2@7", Capacity(1), "safe", ["true"], cwd="/", count=5, seed=5)
-    piece = CommandPiece(lease)
+    piece = CommandPiece(lease, "/logs")
     batch = piece.take(Ran(piece.name, [1.0, 2.0], [0.1, 0.2], [0.0, 0.0], [7, 8]))
     assert batch is not None and names(batch) == ["r3.9#2@7", "r3.10#2@7"]
     assert report_of(batch, 1).exit_code == 0 and report_of(batch, 1).max_rss == 8

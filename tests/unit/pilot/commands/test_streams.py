@@ -249,3 +249,11 @@ def test_only_so_many_files_are_held_open(blanks: Blanks, path: Path) -> None:
     for bound in bounds:
         blanks.finish(bound)
     assert list(path.parent.iterdir()) == []
+
+
+def test_guards_that_try_a_folder_at_the_same_time_do_not_hinder_each_other(tmp_path: Path) -> None:
+    """Each may be process 1 of its namespace, and both write to one folder of logs."""
+    (tmp_path / f".trial-{os.getpid()}.{os.getpid()}").touch()  # another one's, half way through
+    bound = Blanks().open(str(tmp_path / "1.out"))
+    assert bound.is_blank
+    bound.close()

@@ -126,3 +126,22 @@ def test_what_ran_on_a_full_disk_is_told_one_by_one() -> None:
         (RUN.format(1), 28, "/f/logs/r1/0"),
         (RUN.format(2), 28, "/f/logs/r1/0"),
     ]
+
+
+def test_what_was_taken_from_a_piece_is_a_piece_of_its_own(line: Line) -> None:  # noqa: F811
+    """The piece that it came from lives on, and must not be taken for it: neither recalled nor stopped in its place."""
+    mark, go = line.folder / "second", line.folder / "go"
+    wait = f"touch {mark}; while [ ! -e {go} ]; do sleep 0.01; done"
+    line.send(request(line.folder, [["true"], ["sh", "-c", wait], ["true"], ["true"], ["true"]]))
+    until_file(mark)
+    line.send(Shorten(RUN.format(1)))
+    line.send(request(line.folder, [["true"]] * 3, 3, after=RUN.format(1)))
+    line.send(Stop(RUN.format(3), None))
+    assert [(len(one.started), one.over) for one in told(line, RUN.format(3))] == [(0, True)]
+    line.send(request(line.folder, [["true"]] * 3, 3, after=RUN.format(1)))
+    line.send(Stop(RUN.format(4), 1.0))
+    go.touch()
+    first = told(line)
+    assert sum(len(one.started) for one in first if isinstance(one, Ran)) == 2
+    rest = told(line, RUN.format(3))
+    assert [type(one) for one in rest] == [Ran, NotStarted, Ran], "only the one that was stopped did not begin"

@@ -1,0 +1,114 @@
+"""What the executor makes of the guard's reports on pieces."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from shoal.pilot.agent.events import Begin, Called, Event, Settle
+from shoal.pilot.commands.executor import MAX_UNFIT, CommandExecutor
+from shoal.pilot.commands.staging import PilotFacts, Staging
+from shoal.pilot.guard.messages import Ended, FromGuard, NotStarted, Ran
+from shoal.pilot.host import probe
+from shoal.wire.messages import Capacity, Lease
+
+FIRST = "r1.1#1@1"
+
+
+class Guards:
+    """Stands for the guards: reports what it is given."""
+
+    closed, pids = False, [1]
+
+    def __init__(self) -> None:
+        self.reports: list[FromGuard] = []
+
+    def receive(self) -> list[FromGuard]:
+        reports, self.reports = self.reports, []
+        return reports
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **more: None
+
+
+class World:
+    """An executor with what is around it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.fed: list[Event] = []
+        self.unfit: list[str] = []
+        self.guards = Guards()
+        self.stage = Staging(PilotFacts(str(folder), {"PATH": "/bin"}))
+        tails: Any = SimpleNamespace(
+            add=lambda *args: None,
+            end=lambda *args: None,
+            settle=lambda *args: None,
+            read=lambda now: [],
+            has_more=False,
+        )
+        self.executor = CommandExecutor(
+            self.guards,  # type: ignore[arg-type]  # stands for them
+            self.stage, 0o77, self.fed.append, lambda work: work(), self.unfit.append, lambda why: None, tails,
+            SimpleNamespace(), lambda report: None,  # type: ignore[arg-type]  # no blobs
+        )  # fmt: skip
+
+    def begin(self, cwd: Path, count: int, after: str = "") -> None:
+        lease = Lease(
+            FIRST, Capacity(1), "safe", ["true"], cwd=str(cwd), count=count, seed=5, env_file=str(cwd / "env")
+        )
+        self.executor.begin(Begin(lease, after=after))
+
+    def report(self, *reports: FromGuard) -> None:
+        self.guards.reports += reports
+        self.executor.receive()
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(probe, "lost_fitness", lambda folder: "")
+    monkeypatch.setattr(probe, "is_short", lambda folder, least: False)
+    (tmp_path / "env").write_text("{}")
+    return World(tmp_path)
+
+
+def test_the_end_of_a_piece_of_which_nothing_began_does_not_make_a_host_fit(world: World, tmp_path: Path) -> None:
+    """Each start failed for the host's sake, and the pilot went on asking for more."""
+    for _ in range(MAX_UNFIT):
+        world.begin(tmp_path, 2)
+        no = [NotStarted(f"r1.{n}#1@1", "host_unfit", "no", errno=errno.EAGAIN, piece=FIRST) for n in (1, 2)]
+        world.report(*no, Ran(FIRST, [], [], [], [], over=True))
+    assert world.unfit
+
+
+def test_the_output_of_one_of_a_piece_is_read_where_the_guard_wrote_it(world: World, tmp_path: Path) -> None:
+    world.begin(tmp_path, 2)
+    world.executor._log_dir = str(tmp_path / "elsewhere")  # the server restarted meanwhile, and its log folder is seen
+    log = tmp_path / "logs/r1/0/1.1.out"
+    log.parent.mkdir(parents=True)
+    log.write_text("said\n")
+    world.report(Ended(FIRST, 0, None, "", 0.1, 0.1, 1, ["stdout"], piece=FIRST, started=5.0))
+    called = world.fed[-1]
+    assert isinstance(called, Called) and [report.last_line for report in called.reports] == ["said"]
+
+
+def test_a_piece_whose_commands_need_directories_of_their_own_is_taken_apart(world: World, tmp_path: Path) -> None:
+    (tmp_path / "env").unlink()  # this host does not see what is the submitter's
+    world.begin(tmp_path, 2)
+    world.executor._file_threads.finish(60.0)
+    assert world.fed == [Called(FIRST, None, (), over=True, apart=True)]
+    assert not list((tmp_path / "tasks").iterdir()), "nothing is left of it"
+
+
+def test_a_recalled_command_leaves_no_directory_to_be_removed_when_it_comes_again(world: World, tmp_path: Path) -> None:
+    """A file thread removed the one that had just been made for it, and the task failed for want of its directory."""
+    (tmp_path / "env").unlink()
+    world.begin(tmp_path, 1, after="r1.9#1@1")
+    world.executor._file_threads.finish(60.0)
+    assert len(list((tmp_path / "tasks").iterdir())) == 1
+    world.report(NotStarted(FIRST, "cancelled", "stopped"))
+    world.executor.settle(Settle(FIRST, False))
+    assert not list((tmp_path / "tasks").iterdir())
