@@ -80,6 +80,9 @@ class _Here:
     reported: bool = False
     piece: Optional[CommandPiece] = None  # it stands for these; its lease is that of the first
     part_of: Optional[CommandPiece] = None  # it is one of these, and has ended
+    followers: list[Callable[[], None]] = field(
+        default_factory=list
+    )  # starts behind it, while the guard does not have it
 
     @property
     def own_streams(self) -> Collection[str]:
@@ -273,6 +276,11 @@ class CommandExecutor:
         return made
 
     def _start(self, here: _Here, made: Union[Prepared, StageError, OSError]) -> None:
+        before = self._here.get(here.after)
+        if before is not None and not before.guarded and not before.reported:
+            # It is still being staged, and the guard would begin at once what waits for one that it does not know.
+            before.followers.append(partial(self._start, here, made))
+            return
         lease = here.lease
         if isinstance(made, OSError) and disk_space.is_full(made):
             made = NoSpace(self._work, made, "an attempt was prepared")
@@ -306,6 +314,7 @@ class CommandExecutor:
         self._put_away(made, False)  # here: the first of them comes again, and gets a directory of this name
         self._close_piece(here)
         self._feed(Called(here.piece.name, None, (), over=True, apart=True))
+        self._start_followers(here)
 
     def _send_start(self, here: _Here, made: Prepared) -> None:
         lease, here.guarded = here.lease, True
@@ -339,6 +348,13 @@ class CommandExecutor:
         self.guards.start(request, made.base.number, made.base.values, is_plain)
         for attempt in here.piece.stops if here.piece is not None else ():
             self.guards.send_to(lease.attempt, messages.Stop(attempt, self.grace))
+        self._start_followers(here)
+
+    def _start_followers(self, here: _Here) -> None:
+        """The guard has it, or it is over: what was to follow it may be started."""
+        followers, here.followers = here.followers, []
+        for start in followers:
+            start()
 
     # --- from guard to report
     def fileno(self) -> int:
@@ -440,6 +456,7 @@ class CommandExecutor:
         if here.reported:
             return
         here.reported, here.guarded = True, False
+        self._start_followers(here)
         if report.evidence == "no_space":
             self._pause(report.message)
         if here.piece is not None:  # nothing of it began, or the guard is lost: what holds for one holds for all

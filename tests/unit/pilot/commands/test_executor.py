@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,12 +12,13 @@ import pytest
 
 from shoal.pilot.agent.events import Begin, Called, Event, Settle
 from shoal.pilot.commands.executor import MAX_UNFIT, CommandExecutor
+from shoal.pilot.commands.files import StageError
 from shoal.pilot.commands.staging import PilotFacts, Staging
-from shoal.pilot.guard.messages import Ended, FromGuard, NotStarted, Ran
+from shoal.pilot.guard.messages import Ended, FromGuard, NotStarted, Ran, Start
 from shoal.pilot.host import probe
 from shoal.wire.messages import Capacity, Lease
 
-FIRST = "r1.1#1@1"
+FIRST, SECOND = "r1.1#1@1", "r1.2#1@1"
 
 
 class Guards:
@@ -26,6 +28,10 @@ class Guards:
 
     def __init__(self) -> None:
         self.reports: list[FromGuard] = []
+        self.started: list[str] = []
+
+    def start(self, message: Start, *_: object) -> None:
+        self.started.append(message.attempt)
 
     def receive(self) -> list[FromGuard]:
         reports, self.reports = self.reports, []
@@ -112,3 +118,21 @@ def test_a_recalled_command_leaves_no_directory_to_be_removed_when_it_comes_agai
     world.report(NotStarted(FIRST, "cancelled", "stopped"))
     world.executor.settle(Settle(FIRST, False))
     assert not list((tmp_path / "tasks").iterdir())
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_what_follows_one_that_is_still_staged_reaches_the_guard_after_it(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_lost: bool
+) -> None:
+    """The guard begins at once what waits for one that it does not know: there were more at once than slots."""
+    later: list[Callable[[], None]] = []
+    monkeypatch.setattr(world.executor, "_file_threads", SimpleNamespace(do=later.append))
+    monkeypatch.setattr(world.stage, "is_slow", lambda lease: lease.attempt == FIRST)
+    world.begin(tmp_path, 1)
+    second = Lease(SECOND, Capacity(1), "safe", ["true"], cwd=str(tmp_path), env_file=str(tmp_path / "env"))
+    world.executor.begin(Begin(second, after=FIRST))
+    assert world.guards.started == []
+    if is_lost:
+        monkeypatch.setattr(world.stage, "prepare", lambda *_: (_ for _ in ()).throw(StageError("stage_in", "gone")))
+    later[0]()
+    assert world.guards.started == ([SECOND] if is_lost else [FIRST, SECOND])
