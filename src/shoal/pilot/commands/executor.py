@@ -80,9 +80,8 @@ class _Here:
     reported: bool = False
     piece: Optional[CommandPiece] = None  # it stands for these; its lease is that of the first
     part_of: Optional[CommandPiece] = None  # it is one of these, and has ended
-    followers: list[Callable[[], None]] = field(
-        default_factory=list
-    )  # starts behind it, while the guard does not have it
+    before: Optional[_Here] = None  # the one that it follows, until it is staged: another may get the same name
+    followers: list[Callable[[], None]] = field(default_factory=list)  # starts that wait until the guard has it
 
     @property
     def own_streams(self) -> Collection[str]:
@@ -144,7 +143,8 @@ class CommandExecutor:
         if lease.count > 1:
             lease, piece = single(lease), CommandPiece(lease, self._log_folder)
         out, err = streams.log_paths(self._log_folder, lease.attempt)
-        here = self._here[lease.attempt] = _Here(lease, out, err, action.after, piece=piece)
+        before = self._here.get(action.after)
+        here = self._here[lease.attempt] = _Here(lease, out, err, action.after, piece=piece, before=before)
         if not self._log_dir and piece is None:
             self._tails.add(lease.attempt, {"stdout": out, "stderr": err})
         unfit = self._lost_fitness()
@@ -276,7 +276,7 @@ class CommandExecutor:
         return made
 
     def _start(self, here: _Here, made: Union[Prepared, StageError, OSError]) -> None:
-        before = self._here.get(here.after)
+        before, here.before = here.before, None
         if before is not None and not before.guarded and not before.reported:
             # It is still being staged, and the guard would begin at once what waits for one that it does not know.
             before.followers.append(partial(self._start, here, made))
@@ -312,6 +312,7 @@ class CommandExecutor:
         one of its own, which is emptied after its end and beside those that follow."""
         assert here.piece is not None
         self._put_away(made, False)  # here: the first of them comes again, and gets a directory of this name
+        here.reported = True
         self._close_piece(here)
         self._feed(Called(here.piece.name, None, (), over=True, apart=True))
         self._start_followers(here)
