@@ -16,6 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Optional, Protocol
 
+from shoal.model.quantities import many
 from shoal.pilot.agent import events
 from shoal.pilot.agent.agent import Agent
 from shoal.pilot.agent.allocation import Allocation
@@ -315,8 +316,7 @@ class Loop:
         registered, slots = event.registered, self.agent.room.cores
         log.info("joined pilot=%s server=%s again=%s", registered.pilot, self.uplink.url, self._joined_once)
         if not self._joined_once:
-            plural = "s" if slots != 1 else ""
-            self._say(f"pilot {registered.pilot} joined {self.uplink.url} with {slots} slot{plural}")
+            self._say(f"pilot {registered.pilot} joined {self.uplink.url} with {many(slots, 'slot')}")
         self._joined_once = True
         self.uplink.beat = registered.beat
         self._on_session(registered.session)
