@@ -261,6 +261,14 @@ def test_max_fail_cancels_the_rest(terminal: Terminal) -> None:
     assert 2 <= counts["failed"] <= 10
 
 
+def test_why_of_a_run_that_failed_says_what_of_it_failed(terminal: Terminal) -> None:
+    run = terminal.submit("x=1..4", "--", "sh", "-c", "exit $(({x} / 3))")
+    terminal.run("wait", "-q", run)
+    said = terminal.good("why", run).out
+    assert "2 failed, 2 succeeded" in said
+    assert said.count("failed (task_error)") == 1 and f"{run}.3 failed (task_error): " in said
+
+
 def test_submit_wait_cancel_retry(terminal: Terminal) -> None:
     run = terminal.submit("--", "sh", "-c", "test -e go || sleep 60")
     assert json.loads(terminal.good("cancel", run, "--json").out)["cancelled"] == 1

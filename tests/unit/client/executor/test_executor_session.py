@@ -259,3 +259,24 @@ def test_an_attached_run_can_be_cancelled(pool: Pool, monkeypatch: pytest.Monkey
     attached = shoal.attach(server=SERVER)
     attached.cancel()
     assert attached.futures[0] in set(as_completed(attached.futures, SOON)) and attached.futures[0].cancelled()
+
+
+def test_more_memory_is_told_once(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    executor = Life(monkeypatch).executor()
+    futures = [executor.submit(double, n) for n in range(3)]
+    pool.await_calls(3)
+    pool.events.append({"kind": "task_retried", "task": 1, "data": {"why": "this is its last retry"}})
+    for element, more in ((1, "400M instead of 200M"), (2, "600M instead of 300M"), (3, "8G instead of 4G")):
+        row = pool.made(pool.run, element)
+        row[5] = 2
+        if element > 1:
+            pool.events.append({"kind": "task_retried", "task": element, "data": {"memory": 1, "why": more}})
+        pool.finish(element, row)
+        assert futures[element - 1].result(SOON) == 2 * (element - 1)
+    executor.shutdown()
+    assert capsys.readouterr().err == (
+        "shoal: r1.2 ran out of memory and was tried again with 600M instead of 300M; further ones are not told "
+        "(memory= states more, max_memory= bounds it; `shoal events r1`)\n"
+    )
