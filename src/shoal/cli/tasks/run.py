@@ -346,8 +346,8 @@ def _dry_run(session: Session, draft: Draft, options: dict[str, Any]) -> int:
         answer, client = send(session, draft, options["resume"], options["strict"], dry_run=True)
         client.close()
         _print_warnings(answer)
-    if options["resume"]:
-        resumed = {name: answer.get(name) for name in ("reused", "reuses", "reruns")}
+        if options["resume"]:
+            resumed = {name: answer.get(name) for name in ("reused", "reuses", "reruns")}
     if options["as_json"]:
         tasks = [
             {"name": spec.name, "count": spec.count, "commands": [shlex.join(c) for c in commands(spec)]}

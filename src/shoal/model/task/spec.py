@@ -112,7 +112,7 @@ class Spec:
     max_memory: int = entry(0, kind.SIZE, parse_size,
         "The most memory that a later attempt gets after one was killed for its memory. What `memory` is: the first such "
         "end is final.", _SIZES,
-        option=Option("SIZE", "Give it no more than this after it ran out of memory; the same as --memory: one attempt only."),
+        option=Option("SIZE", "Give it no more than this after it ran out of memory; the same as --memory: never more."),
         keyword=True, queued=True, same_result=_LIMIT)
     disk: int = entry(0, kind.SIZE, parse_size,
         "Disk space the pilot must have. Used to choose a pilot; not enforced.", _SIZES,
