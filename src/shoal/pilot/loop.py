@@ -16,7 +16,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Optional, Protocol
 
-from shoal.model.quantities import many
 from shoal.pilot.agent import events
 from shoal.pilot.agent.agent import Agent
 from shoal.pilot.agent.allocation import Allocation
@@ -316,7 +315,8 @@ class Loop:
         registered, slots = event.registered, self.agent.room.cores
         log.info("joined pilot=%s server=%s again=%s", registered.pilot, self.uplink.url, self._joined_once)
         if not self._joined_once:
-            self._say(f"pilot {registered.pilot} joined {self.uplink.url} with {many(slots, 'slot')}")
+            plural = "s" if slots != 1 else ""
+            self._say(f"pilot {registered.pilot} joined {self.uplink.url} with {slots} slot{plural}")
         self._joined_once = True
         self.uplink.beat = registered.beat
         self._on_session(registered.session)

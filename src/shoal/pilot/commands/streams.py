@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from shoal.model.file_names import log_name
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.model.limits import MAX_LINE, MAX_STREAM
-from shoal.model.quantities import many
 from shoal.pilot.host.disk_space import is_full
 
 if TYPE_CHECKING:  # the guard imports this module, and stays small
@@ -288,7 +287,9 @@ def last_line(path: str) -> str:
 
 def not_whole(message: str, left_out: Mapping[str, int], is_full: bool = False) -> str:
     """The message of a report whose streams lost so many bytes."""
-    lost = " and ".join(f"{many(count, 'byte')} of its {name}" for name, count in left_out.items())
+    lost = " and ".join(
+        f"{count:,} {'byte' if count == 1 else 'bytes'} of its {name}" for name, count in left_out.items()
+    )
     why = "removed, to make space" if is_full else "left out: it wrote more than its max_output"
     was = "was" if [*left_out.values()] == [1] else "were"
     return f"{message + '; ' if message else ''}{lost} {was} {why}"

@@ -249,3 +249,15 @@ def test_only_so_many_files_are_held_open(blanks: Blanks, path: Path) -> None:
     for bound in bounds:
         blanks.finish(bound)
     assert list(path.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("left_out", "said"),
+    [
+        ({"stdout": 1}, "1 byte of its stdout was left out"),
+        ({"stdout": 1_234}, "1,234 bytes of its stdout were left out"),
+        ({"stdout": 1, "stderr": 1}, "1 byte of its stdout and 1 byte of its stderr were left out"),
+    ],
+)
+def test_what_was_left_out_is_counted_in_plain_words(left_out: dict[str, int], said: str) -> None:
+    assert streams.not_whole("", left_out).startswith(said)
