@@ -295,7 +295,7 @@ def test_what_can_never_run_is_said_and_not_waited_for(terminal: Terminal) -> No
     assert (said.status, said.out) == (125, "")
     line = said.err.splitlines()[-1]
     run = line.split()[1]
-    for part in ("no pilot is large enough", "needs 60000 cores", "ask for less", f"shoal cancel {run}"):
+    for part in ("no pilot is large enough", "needs 60,000 cores", "ask for less", f"shoal cancel {run}"):
         assert part in line
     assert "1 ready" in terminal.good("show", run).out  # it stays queued
     assert terminal.good("cancel", run).out == "1 task cancelled\n"
