@@ -114,7 +114,8 @@ def missing_dashes(
     name = clean(shorten(command[0]))
     if os.path.isdir(command[0]):
         return click.UsageError(f"{name} is a directory (name a script or a task file, or a command after --)", ctx)
-    if _LIKE_FILE.search(command[0]) and not os.path.exists(command[0]) and shutil.which(command[0]) is None:
+    is_script_name = _LIKE_FILE.search(command[0]) is not None and not is_file_name(command[0])
+    if is_script_name and not os.path.exists(command[0]) and shutil.which(command[0]) is None:
         return click.UsageError(f"there is no script {name}; a command goes after -- (write: {whole})", ctx)
     return click.UsageError(f"{what}put -- before the command (write: {whole})", ctx)
 
