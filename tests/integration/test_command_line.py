@@ -261,6 +261,14 @@ def test_max_fail_cancels_the_rest(terminal: Terminal) -> None:
     assert 2 <= counts["failed"] <= 10
 
 
+def test_why_of_a_run_that_failed_says_what_of_it_failed(terminal: Terminal) -> None:
+    run = terminal.submit("x=1..4", "--", "sh", "-c", "exit $(({x} / 3))")
+    terminal.run("wait", "-q", run)
+    said = terminal.good("why", run).out
+    assert "2 failed, 2 succeeded" in said
+    assert said.count("failed (task_error)") == 1 and f"{run}.3 failed (task_error): " in said
+
+
 def test_submit_wait_cancel_retry(terminal: Terminal) -> None:
     run = terminal.submit("--", "sh", "-c", "test -e go || sleep 60")
     assert json.loads(terminal.good("cancel", run, "--json").out)["cancelled"] == 1
@@ -287,7 +295,7 @@ def test_what_can_never_run_is_said_and_not_waited_for(terminal: Terminal) -> No
     assert (said.status, said.out) == (125, "")
     line = said.err.splitlines()[-1]
     run = line.split()[1]
-    for part in ("no pilot is large enough", "needs 60000 cores", "ask for less", f"shoal cancel {run}"):
+    for part in ("no pilot is large enough", "needs 60,000 cores", "ask for less", f"shoal cancel {run}"):
         assert part in line
     assert "1 ready" in terminal.good("show", run).out  # it stays queued
     assert terminal.good("cancel", run).out == "1 task cancelled\n"

@@ -1007,6 +1007,15 @@ def test_a_pilot_from_the_zip_has_all_that_runners_need(tmp_path: Path, python: 
     assert done.stderr == ""
 
 
+def test_the_arguments_are_those_of_the_script(world: World) -> None:
+    def arguments() -> list[str]:
+        import sys
+
+        return sys.argv
+
+    assert world.values(arguments, [()], env={"SHOAL_ARGV": '["fit.py", "--fast"]'}) == [["fit.py", "--fast"]]
+
+
 @needs_oldest
 def test_the_oldest_python_runs_functions(world: World) -> None:
     root = payload.to_text(b"cmath\nsqrt\n.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 
 import click
 
@@ -85,6 +86,10 @@ WELCOME = """Shoal runs your commands on every machine you can reach. Three comm
 `shoal --help` lists all commands, `shoal COMMAND --help` explains one."""
 
 
+# How click tells of words that a command does not take.
+_EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)")
+
+
 class CommandGroup(click.Group):
     """The group of all commands, each imported when it is used."""
 
@@ -160,6 +165,9 @@ def line_of(error: click.ClickException) -> str:
         example = next((text for start, text in EXAMPLES.items() if wanted.startswith(start)), wanted)
         return f"{path} needs {wanted} (e.g. {path} {example})"
     message = " ".join(error.format_message().split())
+    extra = _EXTRA.fullmatch(message)
+    if extra is not None:
+        return f"{path} takes no {extra[1]} here (see `{path} --help`)"
     if isinstance(error, click.UsageError) and "(" not in message:
         message = f"{message.rstrip('.')} (see `{path} --help`)"
     return message

@@ -10,10 +10,13 @@ from shoal.db.reader import Reader
 from shoal.engine.changes import SpanRow, TaskRow
 from shoal.engine.why.reason import Reason
 from shoal.model.ids import TaskId, run_text
+from shoal.model.limits import MAX_PAGE
 from shoal.model.quantities import show_duration
 from shoal.model.states import FINAL, PilotState
 
+MAX_CAUSES = 5  # of failures of one run that are told
 _FINAL = {state.value for state in FINAL}
+_FAILED = {"failed", "lost"}
 
 
 def ending_of(reader: Reader, target: int | TaskId | str) -> dict[str, Any] | None:
@@ -49,7 +52,20 @@ def _run(reader: Reader, number: int) -> dict[str, Any] | None:
     text = "nothing waits, every task is final: " + ", ".join(f"{n} {state}" for state, n in sorted(counts.items()))
     bad = set(counts) - {"succeeded"}
     fix = f"`shoal ps {run_text(number)} --state {','.join(sorted(bad))}` lists them" if bad else ""
-    return _ending("finished", text, fix)
+    ending = _ending("finished", text, fix)
+    ending["reasons"] += [asdict(reason) for reason in _failures(reader, number)] if bad & _FAILED else []
+    return ending
+
+
+def _failures(reader: Reader, number: int) -> list[Reason]:
+    """Why tasks of a run failed: the first of each cause and message, a few of them."""
+    found: dict[tuple[str, str], Reason] = {}
+    for row in reader.tasks(number, limit=MAX_PAGE, states=_FAILED):
+        task, message = TaskId(number, row["element"]), row["message"] or row["cause"] or row["state"]
+        text = f"{task} {row['state']} ({row['cause']}): {message}" if row["cause"] else f"{task} {row['state']}"
+        look = f"`shoal logs {task} --stderr` shows what it said" if row["duration"] is not None else ""
+        found.setdefault((row["cause"] or "", message), Reason("final", text, look))
+    return list(found.values())[:MAX_CAUSES]
 
 
 def _ending(state: str, text: str, fix: str, code: str = "final") -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Optional, Union
 
-from shoal.model.quantities import show_size
+from shoal.model.quantities import many, show_size
 from shoal.model.task.spec import Needs
 from shoal.wire.messages import Capacity
 
@@ -19,13 +19,13 @@ def pairs(needs: Union[Needs, Capacity], room: Capacity) -> tuple[tuple[int, int
 def misfit(needs: Needs, room: Capacity) -> Optional[str]:
     """Why a task with these needs does not fit into this capacity; None if it does."""
     if needs.cores > room.cores:
-        return f"needs {needs.cores} cores, has {room.cores}"
+        return f"needs {many(needs.cores, 'core')}, has {room.cores}"
     if needs.memory > room.memory:
         return f"needs {show_size(needs.memory)} of memory, has {show_size(room.memory)}"
     if needs.disk > room.disk:
         return f"needs {show_size(needs.disk)} of disk, has {show_size(room.disk)}"
     if needs.gpus > room.gpus:
-        return f"needs {needs.gpus} graphics devices, has {room.gpus}"
+        return f"needs {many(needs.gpus, 'graphics device')}, has {room.gpus}"
     return None
 
 

@@ -333,6 +333,20 @@ def test_dry_run_shows_what_would_be_and_sends_nothing(client: FakeClient, capsy
     assert client.submitted == []
 
 
+def test_a_dry_run_with_an_expression_asks_what_pilots_have(
+    client: FakeClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.answer |= {"warnings": ["no pilot has the tag nope"]}
+    status, _, err = run(capsys, "run", "--require", "nope == 3", "--dry-run", "--", "echo")
+    assert (status, err) == (0, "shoal: note: no pilot has the tag nope\n")
+    assert [document["dry_run"] for document in client.submitted] == [True]
+
+
+def test_the_empty_device_is_no_input(client: FakeClient, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "submit", "--stdin", "/dev/null", "--", "cat")[0] == 0
+    assert "stdin" not in client.submitted[0]["tasks"][0]
+
+
 def test_every_command_explains_itself_with_examples(capsys: pytest.CaptureFixture[str]) -> None:
     for name in COMMANDS:
         status, out, _ = run(capsys, name, "--help")

@@ -57,6 +57,7 @@ class Pool:
         self.before: Callable[[str], None] = lambda what: None  # raises: the request is lost
         self.after: Callable[[str], None] = lambda what: None  # raises: its answer is lost
         self.initialized: list[str] = []
+        self.events: list[Json] = []
 
     def connect(self, link: Reconnecting) -> Any:
         return FakeClient(self)
@@ -255,6 +256,10 @@ class FakeClient:
             raise NotFound(f"there is no {run}")
         found = self._pool.runs[run]
         return {"run": run, "name": found.document["name"], "arrays": list(found.arrays), "open": found.open}
+
+    def events(self, after: int = 0, run: str = "", kinds: Iterable[str] = ()) -> Json:
+        found = [event for event in self._pool.events if event["kind"] in kinds]
+        return self._do("events", after, lambda: {"events": found[after:], "last": len(found)})  # type: ignore[no-any-return]
 
     def whoami(self) -> Json:
         return {"owner": "anna"}

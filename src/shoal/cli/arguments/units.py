@@ -20,7 +20,8 @@ def unit_notes(options: Mapping[str, Any]) -> Iterator[str]:
     for name, option in _TIMES.items():
         text = str(options.get(name) or "").strip()
         if _BARE.fullmatch(text) and parse_duration(text) > 0:
-            yield f"{option} {text} is taken as {text} seconds, not minutes as in Slurm; write {text}s or {text}m"
+            unit = "second" if float(text) == 1 else "seconds"
+            yield f"{option} {text} is taken as {text} {unit}, not minutes as in Slurm; write {text}s or {text}m"
         elif _TWO_PARTS.fullmatch(text):
             hours, minutes = text.split(":")
             taken = show_duration(parse_duration(text))

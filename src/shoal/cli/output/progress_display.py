@@ -156,9 +156,10 @@ class QuietDisplay(PlainDisplay):
     """For --quiet and --json: notes only, no progress."""
 
     def update(self, status: Status) -> None:
-        """Nothing is printed, unless nothing can run on the pilots there are."""
+        """Nothing is printed, unless nothing can run on the pilots there are, or, once, there are none."""
         now = self._clock()
-        if status.is_impossible and self._is_to_tell(status, now):
+        is_first = bool(status.reason) and not status.pilots and not self._told
+        if is_first or (status.is_impossible and self._is_to_tell(status, now)):
             self._reason = status.reason
             self._tell_reason(status, now)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import field
 from typing import Any
 
@@ -275,17 +275,27 @@ def end_document(info: Json, tally: Tally, wall: float | None) -> Json:
 
 def tell_single(source: HttpSource, task: str, quiet: bool) -> bool:
     """Print the output of a single command as if it had run here, then one line about it; True if its output came whole."""
-    is_whole = True
+    is_whole, ends_line = True, True
     found = source.task(task)
     row = found["task"] or found.get("span") or {}
+
+    def noted(parts: Iterable[bytes]) -> Iterator[bytes]:
+        nonlocal ends_line
+        for part in parts:
+            ends_line = part.endswith(b"\n") if part else ends_line
+            yield part
+
     for stream in ("stdout", "stderr"):
         try:
-            write_stream(source.logs(task, stream), to_stderr=stream == "stderr")
+            parts = source.logs(task, stream)
+            write_stream(noted(parts) if stream == "stderr" else parts, to_stderr=stream == "stderr")
         except ShoalError as error:
             if row.get("attempt") and not row.get("reused"):
                 say(f"warning: its {stream} is not whole: {error.line}")
                 is_whole = False
     sys.stdout.flush()
+    if not ends_line and not sys.stderr.isatty() and (found["state"] != "succeeded" or row.get("message") or not quiet):
+        click.echo(err=True)  # what follows begins a line of its own; on a terminal it does already
     if found["state"] != "succeeded":
         say(f"{task} {found['state']}: {end_in_words(row)}")
     elif row.get("message"):

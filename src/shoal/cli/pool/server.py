@@ -250,12 +250,16 @@ def stop(state: str | None, with_pilots: bool, server: str | None) -> None:
     if state_dir != embedded_server.state_dir():
         say(f"server {client.url}")
     server_file = read_server_file(state_dir) if state_dir is not None else None
-    _tell_open_work(client.server(), with_pilots)
-    if with_pilots:
-        drain(client)
-    client.stop()
-    wait_until_gone(client, server_file.pid if server_file is not None else 0)
-    client.close()
+    with client:
+        facts = client.server()
+        if with_pilots:
+            client.drain()
+            _tell_open_work(facts, with_pilots)
+            wait_for_pilots(client)
+        client.stop()
+        if not with_pilots:  # not before it is certain that it may be stopped
+            _tell_open_work(facts, with_pilots)
+        wait_until_gone(client, server_file.pid if server_file is not None else 0)
     click.echo("stopped")
 
 
@@ -277,9 +281,8 @@ def _tell_open_work(facts: dict[str, Any], with_pilots: bool) -> None:
         say(f"{many(runs, 'open run')} will go on with the next server")
 
 
-def drain(client: Client, within: float = DRAIN_WITHIN) -> None:
-    """Ask all pilots to finish and end, and wait for it."""
-    client.drain()
+def wait_for_pilots(client: Client, within: float = DRAIN_WITHIN) -> None:
+    """Wait until all pilots, which were asked to finish, have ended."""
     end = time.monotonic() + within
     while time.monotonic() < end:
         if all(row["state"] == "gone" for row in client.pilots()["pilots"]):

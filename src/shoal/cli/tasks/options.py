@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
+import shutil
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
@@ -20,6 +23,7 @@ COMMAND = "shoal.command"
 SCRIPT = "shoal.script"  # the script that is run, if it is one
 
 
+_LIKE_FILE = re.compile(r"/|\.[A-Za-z]\w{0,4}$")  # `job.sh`, `./job`
 OTHER = "This command"
 # Options of run, sweep and submit by their parameters, as --help shows them.
 OPTION_GROUPS: dict[str, tuple[str, ...]] = {
@@ -107,6 +111,12 @@ def missing_dashes(
     """The error for a command without `--` before it."""
     whole = shorten(clean(shlex.join([*ctx.command_path.split(), *before, "--", *command])), 200)
     what = f"there is no option {cause.option_name}; " if cause is not None else ""
+    name = clean(shorten(command[0]))
+    if os.path.isdir(command[0]):
+        return click.UsageError(f"{name} is a directory (name a script or a task file, or a command after --)", ctx)
+    is_script_name = _LIKE_FILE.search(command[0]) is not None and not is_file_name(command[0])
+    if is_script_name and not os.path.exists(command[0]) and shutil.which(command[0]) is None:
+        return click.UsageError(f"there is no script {name}; a command goes after -- (write: {whole})", ctx)
     return click.UsageError(f"{what}put -- before the command (write: {whole})", ctx)
 
 

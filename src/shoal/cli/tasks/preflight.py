@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from shoal.cli.tasks.submission import Draft
 from shoal.client.config import echo_path
 from shoal.client.element_files import MAX_DIGESTED, fingerprint, is_compared, texts_with_files
+from shoal.client.working_directory import check_directory
 from shoal.model.errors import BadInput, Refused, echo
 from shoal.model.limits import MAX_FINGERPRINTS, MAX_NAME
 from shoal.model.task.spec import OWN, Spec
@@ -25,7 +26,7 @@ def check_here(draft: Draft, far: bool = False) -> None:
     for spec in draft.submission.specs:
         base = directory_of(draft, spec)
         if base is not None:
-            _check_directory(base)
+            check_directory(base)
         for field, name in named_files(spec):
             _check_file(field, os.path.join(base or draft.submission.cwd, name), name)
         for field, pattern in (("stdout", spec.stdout), ("stderr", spec.stderr)):
@@ -33,19 +34,6 @@ def check_here(draft: Draft, far: bool = False) -> None:
                 _check_writable(field, os.path.join(draft.submission.cwd, name), name)
         if not far:
             _check_program(spec, base)
-
-
-def _check_directory(path: str) -> None:
-    """Refuse a directory that is not there, or that nobody can work in."""
-    if not os.path.exists(path):
-        wrong, hint = f"there is no directory {echo_path(path)}", "make it first"
-    elif not os.path.isdir(path):
-        wrong, hint = f"{echo_path(path)} is not a directory", "name the directory that the tasks run in"
-    elif not os.access(path, os.X_OK):
-        wrong, hint = f"you may not enter the directory {echo_path(path)}", "chmod u+rx it, or choose another"
-    else:
-        return
-    raise BadInput(wrong, code="no_such_directory", field="cwd", hint=hint)
 
 
 def directory_of(draft: Draft, spec: Spec) -> str | None:
@@ -86,6 +74,8 @@ def _plain(spec: Spec, text: str) -> str:
 
 
 def _check_file(field: str, path: str, name: str) -> None:
+    if field == "stdin" and path == os.devnull:
+        return
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):

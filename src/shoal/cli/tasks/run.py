@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import time
 from typing import Any
 
 import click
@@ -40,6 +41,7 @@ from shoal.model.task.shell_quote import fill_shell
 from shoal.model.task.spec import OWN, Spec, Submission
 from shoal.model.task.sweep import Value, fill, holes, show_value
 
+PILOT_WITHIN = 5.0  # seconds that the pilot of an embedded server may take to come
 SHOWN = 3  # commands that --dry-run renders per spec
 REUSES = 5  # results taken over that --resume --dry-run names
 # Ranges as Slurm and others write them, which are single values here.
@@ -60,7 +62,8 @@ _AXIS_HINT = "write name=values, e.g. 'x=1..10' or 'mode=a,b'"
 def run(context: click.Context, /, arguments: tuple[str, ...], **options: Any) -> int:
     """Run a command, or the tasks of a file, and wait for the end.
 
-    Everything after -- is the command, taken as it stands. It runs in this directory with this environment.
+    Everything after -- is the command, taken as it stands. It runs in this directory with this environment; its input is
+    empty unless --stdin gives one.
 
     \b
     Examples:
@@ -241,7 +244,7 @@ def _is_single(draft: Draft) -> bool:
 def _check(draft: Draft, session: Session, options: dict[str, Any]) -> Draft:
     """Check the draft against this machine; standard input in files goes along where hosts may not see them."""
     check_here(draft, session.is_far)
-    if options["stdin"] != STDIN and check_unread() and not options.get("quiet"):
+    if options["stdin"] not in (STDIN, os.devnull) and check_unread() and not options.get("quiet"):
         say(
             "note: standard input is an open pipe, and what comes through it does not reach the task (--stdin - sends it)"
         )
@@ -338,10 +341,13 @@ def _dry_run(session: Session, draft: Draft, options: dict[str, Any]) -> int:
     """Print what would be submitted: count, first commands, needs, directory; and with --resume, what would not run."""
     submission = draft.submission
     resumed: dict[str, Any] = {}
-    if options["resume"]:
-        answer, client = send(session, draft, resume=True, strict=options["strict"], dry_run=True)
+    if options["resume"] or options["strict"] or any(spec.require or spec.rank for spec in submission.specs):
+        _await_pilot(session)
+        answer, client = send(session, draft, options["resume"], options["strict"], dry_run=True)
         client.close()
-        resumed = {name: answer.get(name) for name in ("reused", "reuses", "reruns")}
+        _print_warnings(answer)
+        if options["resume"]:
+            resumed = {name: answer.get(name) for name in ("reused", "reuses", "reruns")}
     if options["as_json"]:
         tasks = [
             {"name": spec.name, "count": spec.count, "commands": [shlex.join(c) for c in commands(spec)]}
@@ -366,6 +372,15 @@ def _dry_run(session: Session, draft: Draft, options: dict[str, Any]) -> int:
         for line in reuse_lines(submission, resumed):
             click.echo(line)
     return 0
+
+
+def _await_pilot(session: Session) -> None:
+    """Wait for the pilot of an embedded server that was just started: only then it is known what would fit."""
+    if session.is_embedded:
+        end = time.monotonic() + PILOT_WITHIN
+        with session.client() as client:
+            while not client.server().get("pilots") and time.monotonic() < end:
+                time.sleep(0.05)
 
 
 def reuse_lines(submission: Submission, resumed: dict[str, Any]) -> list[str]:

@@ -44,6 +44,8 @@ def draft_command(command: Sequence[str], axes: Sequence[str], options: Mapping[
         task["params"] = params_of(axes, os.getcwd())
     task |= {field.name: field_value(field, options[field.name]) for field in given_fields(options)}
     blobs: tuple[Bytes, ...] = ()
+    if task.get("stdin") == os.devnull:
+        del task["stdin"]  # no input, which is what a task has without it
     if task.get("stdin") == STDIN:
         sent = read_standard_input()
         del task["stdin"]
@@ -199,6 +201,11 @@ def _with_run_options(document: Mapping[str, Any], options: Mapping[str, Any]) -
     if options["label"]:
         labels = found.get("labels", {})
         found["labels"] = {**(labels if isinstance(labels, dict) else {}), **split_pairs("--label", options["label"])}
+    if found.get("key") == "":
+        hint = "leave it out, or name this work"
+        raise BadInput(
+            "the key is empty, and would keep nothing from running twice", code="required", field="key", hint=hint
+        )
     base = found.get("cwd", "")
     found["cwd"] = os.path.normpath(os.path.join(working_directory(), base)) if isinstance(base, str) else base
     return found

@@ -24,6 +24,7 @@ ENDS_WITHIN = 1.0  # seconds that a server takes to end once it has closed its f
 QUITS_WITHIN = 8.0  # seconds that a start waits for a server that answers no more, because it may be about to end
 LOG_LINES = 3  # of the log that are shown when a server did not start
 MAX_LOG_LINE = 200  # characters of those before the last
+REFUSAL = "shoal server: "  # how the line begins that says why a server does not start
 LEAST_FREE = 64 * 1024  # bytes without which a server cannot write to its log
 MAX_LOG = 16 * 1024 * 1024  # bytes; then a new log is begun, and the last one is kept beside it
 MOUNTS = Path("/proc/self/mountinfo")
@@ -299,6 +300,11 @@ def log_size(state: Path) -> int:
 def start_failure(state: Path, code: int | None, within: float, before: int = 0) -> Refused | Unreachable:
     """Why the server did not start, in one line: the end of its log since `before`, and where the rest is."""
     log = state / SERVER_LOG
+    if code is not None and _is_full(state):
+        hint = "free some space there"
+        return Refused(
+            f"the server did not start: the disk of {printable(str(state))} is full", code="disk_full", hint=hint
+        )
     size = log_size(state)
     try:
         with log.open("rb") as file:
@@ -306,21 +312,22 @@ def start_failure(state: Path, code: int | None, within: float, before: int = 0)
             lines = [line.strip() for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
     except OSError:
         lines = []
-    # The last line is the reason with its fix, often a command to be typed: it is never cut.
-    shown = [*(line[:MAX_LOG_LINE] for line in lines[-LOG_LINES:-1]), *lines[-1:]]
-    tail = " | ".join(map(printable, shown)) or _silence(state)
+    # The last line is the reason with its fix, often a command to be typed: it is never cut. Where the server itself
+    # refused to start, it says all.
+    is_refusal = bool(lines) and lines[-1].startswith(REFUSAL)
+    shown = [*(line[:MAX_LOG_LINE] for line in lines[-LOG_LINES:-1] if not is_refusal), *lines[-1:]]
+    tail = " | ".join(map(printable, shown)) or "it said nothing"
     if code is None:
         return Unreachable(f"the server did not answer within {within:.0f} s: {tail}", hint=f"its log: {log}")
     return Refused(f"the server did not start: {tail}", code="start_refused", hint=f"its log: {log}")
 
 
-def _silence(state: Path) -> str:
-    """Why the log of a server is empty: on a full disk it cannot write."""
+def _is_full(state: Path) -> bool:
+    """True if a server that ended had no space for its files, and perhaps not even for saying so."""
     with contextlib.suppress(OSError):
         disk = os.statvfs(state)
-        if disk.f_bavail * disk.f_frsize < LEAST_FREE:
-            return "the disk is full, so it could not even say why: free some space"
-    return "it said nothing"
+        return disk.f_bavail * disk.f_frsize < LEAST_FREE
+    return False
 
 
 @contextlib.contextmanager

@@ -60,7 +60,7 @@ def attach(
     try:
         row = _find(connection, name)
         run = str(row["run"])
-        opened = read_run(connection, run)
+        opened = read_run(connection, run, compares=False)
     finally:
         connection.drop()
     opened.is_ours = False

@@ -29,9 +29,11 @@ from shoal.client.executor.options import (
     default_name,
     fields_of,
     function_with,
+    own_arguments,
     place_of,
     script_folder,
     signature_with_fields,
+    table_of,
 )
 from shoal.client.executor.per_call import ExecutorView, Tables
 from shoal.client.executor.script_session import INTERACTIVE, Session, is_interactive, next_ordinal, script
@@ -114,14 +116,14 @@ class Executor(StandardExecutor):
         check_context(mp_context, self._max_tasks)
         self._max_workers = max_workers or os.cpu_count() or 1  # other libraries look at it
         self._link = Reconnecting(server, trust=trust)
-        self._env, self._seed, self._cwd = dict(env or {}), seed, place_of(cwd)
+        self._env, self._seed, self._cwd = table_of("env", env), seed, place_of(cwd)
         self._tables = Tables(fields_of(fields, named=[*OPTIONS]) | ({"env": self._env} if self._env else {}))
         self._python = check_python(python, self._link.target.is_remote) if python is not None else sys.executable
         self._initializer = function_with("initializer", initializer, "initargs", initargs)
         self._finalizer = function_with("finalizer", finalizer, "finalargs", finalargs)
         user_modules.add_imports_of(initializer)
         user_modules.add_imports_of(finalizer)
-        named = {str(key): str(value) for key, value in (labels or {}).items()}
+        named = {str(key): str(value) for key, value in table_of("labels", labels).items()}
         self._session = Session(name or default_name(), next_ordinal(), seed, named, attach, max_workers)
         self._echo = echo
         self._lock = threading.Lock()
@@ -292,6 +294,7 @@ class Executor(StandardExecutor):
             **self._env,
             "SHOAL_PYTHON_VERSION": "{}.{}".format(*sys.version_info[:2]),
             "SHOAL_PYTHONPATH": os.pathsep.join(dict.fromkeys([*path, *script_folder()])),
+            **own_arguments(),
         } | ({"SHOAL_RESEED": "1"} if self._seed is not None else {})
         modules = text_of(sources, self._put, MAX_SMALL)
         base: dict[str, Any] = {"python": self._python, "env": env, "modules": modules, "session": self._runner_session}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import operator
 import os
 import subprocess
@@ -13,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from shoal.client.executor.script_session import INTERACTIVE, script
+from shoal.client.waiting import is_inside
+from shoal.client.working_directory import check_directory
 from shoal.model.errors import BadInput, echo
-from shoal.model.limits import MAX_NAME
-from shoal.model.task.spec import Spec
+from shoal.model.limits import MAX_INLINE, MAX_NAME
+from shoal.model.task.spec import OWN, Spec
 from shoal.model.task.task_field import EXPRESSION, NUMBER, WHOLE, fields_with
 from shoal.wire.did_you_mean import did_you_mean
 
@@ -112,6 +115,13 @@ def default_name() -> str:
     return "python" if program == INTERACTIVE else Path(program).name[:MAX_NAME] or "python"
 
 
+def own_arguments() -> dict[str, str]:
+    """`sys.argv` for the calls, as a variable; not of a notebook, whose kernel has others each time, nor if it is long,
+    since every lease carries it."""
+    text = json.dumps([str(one) for one in sys.argv])
+    return {} if script() == INTERACTIVE or len(text) > MAX_INLINE else {"SHOAL_ARGV": text}
+
+
 def script_folder() -> list[str]:
     """The directory of the script, where its own modules are."""
     program = script()
@@ -123,7 +133,20 @@ def place_of(cwd: object) -> str:
     if not isinstance(cwd, (str, os.PathLike, type(None))):
         hint = 'the path of a directory, or "own" for a fresh one per call'
         raise BadInput(f"expected a path, found {echo(cwd)!r}", code="wrong_type", field="cwd", hint=hint)
-    return "" if cwd is None else "own" if cwd == "own" else os.path.abspath(cwd)
+    if cwd is None or cwd == OWN:
+        return cwd or ""
+    path = os.path.abspath(cwd)
+    if not is_inside():  # an executor that travelled with a call may name a directory of its maker's host
+        check_directory(path)
+    return path
+
+
+def table_of(name: str, given: Any) -> dict[str, Any]:
+    """The variables or labels of an executor."""
+    if not isinstance(given, (Mapping, type(None))):
+        hint = f'give {name}={{"NAME": "text"}}'
+        raise BadInput(f"expected names with texts, found {echo(given)!r}", code="wrong_type", field=name, hint=hint)
+    return dict(given or {})
 
 
 @lru_cache

@@ -35,6 +35,7 @@ class ResultPoll:
         self._stopped = False
         self._reason = ""
         self._nonce = ""  # of the run, since the first response
+        self._told_raise, self._retries_after = False, 0  # the event up to which retries were read
 
     def join(self) -> None:
         """Wait until the polling thread has ended. Called when the stream is closed."""
@@ -105,6 +106,8 @@ class ResultPoll:
         self.after = max(self.after, int(page["last"]))
         if rows:
             self._active, self._reason = time.monotonic(), ""
+            if not self._told_raise and any(row.attempt > 1 for row in rows):
+                self._tell_raise(run)
             broken = next((row for row in rows if row.cause == Cause.INITIALIZER), None)
             self._stream.receive([row for row in rows if row.cause != Cause.INITIALIZER] if broken else rows)
             if broken is not None:
@@ -117,6 +120,25 @@ class ResultPoll:
     def _break(self, row: ResultRow) -> None:
         """The initializer failed: no call can be made, and all that are not done hear of it."""
         self._stream.break_off(broken_by_initializer(self._stream.run, row), cancel=True)
+
+    def _tell_raise(self, run: str) -> None:
+        """Say once that a call ran out of its memory and was made again with more, as the commands do."""
+        try:
+            page = self._connection.ask(
+                lambda client: client.events(self._retries_after, run, kinds=["task_retried"]), 0.0
+            )
+        except ShoalError:
+            return
+        self._retries_after = int(page["last"])
+        for event in page["events"]:
+            data = event.get("data") or {}
+            if data.get("memory"):
+                self._told_raise = True
+                say(
+                    f"{run}.{event['task']} ran out of memory and was tried again with {data.get('why')}; further ones are "
+                    f"not told (memory= states more, max_memory= bounds it; `shoal events {run}`)"
+                )
+                return
 
     def _tell_why(self, run: str) -> None:
         """Say why nothing runs, once for each reason; only called after a long time without results."""

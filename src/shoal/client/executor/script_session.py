@@ -130,7 +130,9 @@ def find_earlier(connection: ServerConnection, name: str, key: str, probe: Call)
     total = sum(map(len, opened.calls.values()))
     if not opened.knows(*probe):
         if len(opened.rows) < total:
-            say(f"{run} of this script has other calls and goes on; `shoal cancel {run}` ends it")
+            differs = opened.differences(*probe)
+            what = f"was started with other code (differs: {', '.join(differs)})" if differs else "has other calls"
+            say(f"{run} of this script {what} and goes on; `shoal cancel {run}` ends it")
         return None
     say(f"re-attached to {run}: {many(total, 'call')} known, {len(opened.rows):,} of them finished")
     return opened

@@ -98,6 +98,7 @@ class Stream:
     def add_call(self, table: Mapping[str, Any], text: str, future: CallFuture[Any]) -> None:
         """Add a call, or with an empty text a command; its result goes to a future."""
         opened = self.open((table, text))
+        opened.read_program(table)
         row: ResultRow | None = None
         sent = None
         with self._lock:
@@ -125,6 +126,7 @@ class Stream:
     def add_calls(self, table: Mapping[str, Any], texts: list[str], batch: Batch) -> None:
         """Add many calls, whose results go to the end of a batch."""
         opened = self.open((table, texts[0]))
+        opened.read_program(table)
         rows: list[ResultRow] = []
         with self._lock:
             self._check()
@@ -323,6 +325,7 @@ class Stream:
     # --- results out
     def receive(self, rows: list[ResultRow]) -> None:
         """Deliver rows that the server sent; those of calls that wrote something when that is written here."""
+        rows = self._without_early(rows)
         if self._output is not None:
             wrote = [row for row in rows if row.stdout_bytes or row.stderr_bytes]
             if wrote:
@@ -332,6 +335,16 @@ class Stream:
                 self._output.show(self.run, wanted, self._pass_on)
         if rows:
             self._pass_on(rows)
+
+    def _without_early(self, rows: list[ResultRow]) -> list[ResultRow]:
+        """Of a run that was found again: rows of calls which this process has not made yet are kept until it does."""
+        opened = self._opened
+        if opened is None or not opened.calls:
+            return rows
+        with self._lock:
+            early = {row.element: row for row in rows if not self._waiters.has(row.element)}
+            opened.rows.update(early)
+        return [row for row in rows if row.element not in early]
 
     def _pass_on(self, rows: list[ResultRow]) -> None:
         """Deliver rows; those with a blob when it is fetched, in the background."""
@@ -359,11 +372,11 @@ class Stream:
                 self._downloads.drop()
 
     def closed_rows(self, ranges: Iterable[ClosedRange]) -> list[ResultRow]:
-        """Rows for those elements of closed ranges that are waited for."""
+        """Rows for those elements of closed ranges that are waited for, or will be."""
         found: list[ResultRow] = []
         for closed in ranges:
             with self._lock:
-                elements = self._waiters.elements()
+                elements = [*self._waiters.elements(), *(self._opened.left() if self._opened is not None else ())]
             found += [closed.row(n) for n in elements if closed.low <= n < closed.high]
         return found
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import io
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from shoal.wire.payload import open_container
@@ -19,6 +19,16 @@ def load_keeping_classes(data: Any) -> Any:
     """The object of a payload's bytes; classes that this process has stay as they are."""
     pickled, buffers = open_container(data)
     return _Loader(io.BytesIO(pickled), buffers=buffers).load()
+
+
+def know_again(numbers: Mapping[str, str]) -> None:
+    """Take classes that an earlier process of this script sent, by cloudpickle's numbers of them, for ours."""
+    from cloudpickle import cloudpickle  # type: ignore[import-untyped]  # it ships no types
+
+    known = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID
+    for earlier, ours in numbers.items():
+        if earlier != ours and ours in known:
+            known.setdefault(earlier, known[ours])
 
 
 class _Loader(pickle.Unpickler):
@@ -37,13 +47,13 @@ class _Loader(pickle.Unpickler):
         return found
 
     def _make(self, make: Callable[..., Any], at: int, *args: Any) -> Any:
-        from cloudpickle import cloudpickle  # type: ignore[import-untyped]  # it ships no types
+        from cloudpickle import cloudpickle
 
-        is_known = args[at] is not None and args[at] in cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID
-        made = make(*args)
-        if is_known:
-            self._kept.append(made)
-        return made
+        known = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(args[at]) if args[at] is not None else None
+        if known is None:
+            return make(*args)
+        self._kept.append(known)
+        return known
 
     def _fill(self, fill: Callable[..., Any], made: Any, state: Any) -> Any:
         return made if any(one is made for one in self._kept) else fill(made, state)

@@ -19,6 +19,7 @@ from shoal.engine.records import Pilot
 from shoal.engine.state import State
 from shoal.model.limits import MAX_LEASES
 from shoal.model.policy import INTERVAL, STRICT
+from shoal.model.quantities import many
 from shoal.sched.batch_size import turn as turn_of
 from shoal.sched.expr.scalar import rank_of
 from shoal.sched.fit import how_many
@@ -127,9 +128,10 @@ def _best(state: State, fillings: dict[str, LeaseRound], most: int) -> int:
 
 
 def _describe(how: str, classes: int, pilots: int) -> str:
+    what = f"{many(classes, 'kind')} of tasks on {many(pilots, 'pilot')}"
     if how == EXACT:
-        return f"assigned exactly: the best total rank of {classes} kinds of tasks on {pilots} pilots"
-    return f"assigned greedily, by the best rank first: {classes} kinds of tasks on {pilots} pilots are too many to be exact"
+        return f"assigned exactly: the best total rank of {what}"
+    return f"assigned greedily, by the best rank first: {what} are too many to be exact"
 
 
 def _slots(cells: list[Cell], classes: list[TaskClass], pilots: list[LeaseRound]) -> dict[int, int]:

@@ -46,6 +46,7 @@ from shoal.model.limits import (
     MAX_TAILS,
     MAX_WHOLE,
 )
+from shoal.model.quantities import many
 from shoal.model.states import PilotState, advance_pilot
 from shoal.wire.messages import (
     PROTOCOL,
@@ -94,7 +95,7 @@ def enrol(state: State, command: Enrol) -> Registered:
         if used - leaving >= command.max_pilots:
             state.enrolled.pop((command.token, register.nonce), None)
             raise Conflict(
-                f"this token lets {command.max_pilots} pilots in at a time, and they are here", code="site_full",
+                f"this token lets {many(command.max_pilots, 'pilot')} in at a time, and so many are here", code="site_full",
                 hint="it is tried again; a token with a larger --max-pilots lets more in",
             )  # fmt: skip
     advance_pilot(pilot, PilotState.IDLE)

@@ -282,7 +282,7 @@ def after_final(state: State, array: Array, to: TaskState) -> None:
     if to is not TaskState.SUCCEEDED:
         failed = run.finals.get("failed", 0) + run.finals.get("lost", 0)
         if run.max_fail is not None and failed >= run.max_fail and run.settled < run.total:
-            cancel_run(state, run, f"{failed} tasks failed, the limit of this run (--max-fail)")
+            cancel_run(state, run, f"{many(failed, 'task')} failed, the limit of this run (--max-fail)")
     close_if_done(state, run)
     state.write_run(run)
 

@@ -160,9 +160,10 @@ def _policy(state: State, pilots: list[Pilot], open_sites: list[Pilot], cls: Tas
         block = accounting.ledger.blocks(owner, site, needs.cores, cls.expected, state.now)
         if block is None:
             most = accounting.policy.match.max_running
+            there = many(accounting.running.get(site, 0), "task")
             return Reason(
                 "site_full",
-                f"site {site} is full: {accounting.running.get(site, 0)} of {most} tasks run there (match.max_running)",
+                f"site {site} is full: {there} of at most {most} there (match.max_running)",
                 "wait, or have it raised with `shoal policy apply`",
             )
         left = f"; lifted in {show_duration(block.lifted - state.now)} at the latest" if block.lifted else ""

@@ -19,8 +19,9 @@ from shoal.model.task.checks import carried, paths, short_text, texts_of, whole
 from shoal.model.task.sweep import Axis, Sweep, Value, check_count, check_name, parse_array, parse_values
 
 Reader = Callable[[Any, str], Any]
-# What an executor tells its runners: its Python's version and path, and whether to seed random numbers for each call.
-FUNCTION_ENV = ("SHOAL_PYTHON_VERSION", "SHOAL_PYTHONPATH", "SHOAL_RESEED")
+# What an executor tells its runners: its Python's version and path, `sys.argv` as JSON, and whether to seed random numbers
+# for each call.
+FUNCTION_ENV = ("SHOAL_PYTHON_VERSION", "SHOAL_PYTHONPATH", "SHOAL_ARGV", "SHOAL_RESEED")
 MAX_TEXT = 4 * ((limits.MAX_INLINE + 2) // 3)  # of a payload inside a message
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -91,6 +92,8 @@ def variables(value: Any, field: str) -> dict[str, str]:
     if not isinstance(value, dict) or len(value) > limits.MAX_ENV_ITEMS:
         raise BadInput(f"expected at most {limits.MAX_ENV_ITEMS} names with texts", code="wrong_type", field=field)
     for name, content in value.items():
+        if not isinstance(name, str):
+            raise bad_variable(name)
         is_ours = name.startswith("SHOAL_") and name not in FUNCTION_ENV
         if not _ENV_NAME.fullmatch(name) or name in _ENV_RESERVED or is_ours:
             raise bad_variable(name)
@@ -98,7 +101,7 @@ def variables(value: Any, field: str) -> dict[str, str]:
     return dict(value)
 
 
-def bad_variable(name: str) -> BadInput:
+def bad_variable(name: object) -> BadInput:
     """The refusal of a variable that no task may set."""
     hint = "letters, digits and _; not SHOAL_*, LD_PRELOAD, LD_AUDIT"
     return BadInput(f"{echo(name)!r} cannot be set", code="bad_env_name", field="env", hint=hint)

@@ -105,13 +105,14 @@ class Spec:
     memory: int = entry(0, kind.SIZE, parse_size,
         "Memory the task takes. Its processes are watched together; above this the attempt is killed (`out_of_memory`), and "
         "the next one gets twice as much, up to four times what is stated here (the policy may say otherwise) or to "
-        "`max_memory`. These attempts burn no retry. Without it nothing is reserved and nothing limited.", _SIZES,
+        "`max_memory`. These attempts are no retries and come with `retries = 0`, too: `max_memory` equal to this switches them "
+        "off. Without it nothing is reserved and nothing limited.", _SIZES,
         option=Option("SIZE", "Memory a task may use, e.g. 4G; over it, it is killed, and tried again with more."),
         keyword=True, queued=True, matching="needs", lease="made", same_result=_LIMIT)
     max_memory: int = entry(0, kind.SIZE, parse_size,
         "The most memory that a later attempt gets after one was killed for its memory. What `memory` is: the first such "
         "end is final.", _SIZES,
-        option=Option("SIZE", "Give it no more than this after it ran out of memory; as --memory: never more."),
+        option=Option("SIZE", "Give it no more than this after it ran out of memory; the same as --memory: never more."),
         keyword=True, queued=True, same_result=_LIMIT)
     disk: int = entry(0, kind.SIZE, parse_size,
         "Disk space the pilot must have. Used to choose a pilot; not enforced.", _SIZES,
@@ -125,9 +126,10 @@ class Spec:
         option=Option("TIME", "Time limit of a task, e.g. 90s, 15m, 2h30m."),
         keyword=True, queued=True, matching="key", lease="same", same_result=_LIMIT)
     retries: int = entry(0, kind.WHOLE, whole(0, limits.MAX_RETRIES),
-        "How often an attempt that failed is followed by another. A lost pilot burns none.",
+        "How often an attempt that failed is followed by another. A lost pilot burns none, nor does more memory (`memory`).",
         f"0 to {limits.MAX_RETRIES}; 0 with `rerun = \"never\"`",
-        option=Option("N", "Try a failed task again, up to N times."), keyword=True, queued=True,
+        option=Option("N", "Try a failed task again, up to N times; more memory is no retry (--max-memory)."),
+        keyword=True, queued=True,
         same_result="only failed attempts are followed by others")
     rerun: Rerun = entry(Rerun.SAFE, kind.TEXT, read.rerun_class,
         "What may happen when the pilot is lost: see [states](states.md#re-run-classes).", "`safe`, `exclusive` or `never`",

@@ -288,9 +288,12 @@ def last_line(path: str) -> str:
 
 def not_whole(message: str, left_out: Mapping[str, int], is_full: bool = False) -> str:
     """The message of a report whose streams lost so many bytes."""
-    lost = " and ".join(f"{count:,} bytes of its {name}" for name, count in left_out.items())
+    lost = " and ".join(
+        f"{count:,} {'byte' if count == 1 else 'bytes'} of its {name}" for name, count in left_out.items()
+    )
     why = "removed, to make space" if is_full else "left out: it wrote more than its max_output"
-    return f"{message + '; ' if message else ''}{lost} were {why}"
+    was = "was" if [*left_out.values()] == [1] else "were"
+    return f"{message + '; ' if message else ''}{lost} {was} {why}"
 
 
 def remove(path: str) -> None:

@@ -50,7 +50,7 @@ begin()
 # Variables of one task, or for us: they do not make runners differ.
 _OWN = (
     "SHOAL_RUN", "SHOAL_TASK", "SHOAL_ATTEMPT", "SHOAL_SEED", "SHOAL_INDEX", "SHOAL_RESEED", "SHOAL_PYTHONPATH",
-    "SHOAL_PYTHON_VERSION", "SHOAL_TAGS",
+    "SHOAL_PYTHON_VERSION", "SHOAL_ARGV", "SHOAL_TAGS",
 )  # fmt: skip
 # Variables that differ between two shells of one person and mean nothing to an interpreter that starts: a spare one gets
 # them when it is taken. Every other may have decided how it started (LANG, LD_LIBRARY_PATH, PYTHONHASHSEED, HOME, ...).
@@ -73,6 +73,7 @@ class RunnerKind(NamedTuple):
     modules: str  # the sources that travel with it
     finalizer: str = ""
     max_calls: int = 0  # that one runner may make; 0: any number
+    argv: str = ""  # the submitter's sys.argv as JSON
 
     @property
     def bare(self) -> tuple[Any, ...]:
@@ -101,7 +102,7 @@ def find_kind(lease: Lease, env: dict[str, str], cwd: str) -> Optional[RunnerKin
     return RunnerKind(
         python, is_theirs, path, frozenset(env.items()), cwd, lease.initializer, room.memory, room.disk, exclusive,
         session, lease.modules,
-        lease.finalizer, lease.max_tasks_per_child,
+        lease.finalizer, lease.max_tasks_per_child, lease.env.get("SHOAL_ARGV", ""),
     )  # fmt: skip
 
 
@@ -216,7 +217,7 @@ class RunnerProcess:
         old, new = dict(self._started_as.env), dict(self.kind.env)
         env = {name: new.get(name) for name in _LATE if old.get(name) != new.get(name)}
         compiled = os.path.join(self._base, "compiled")
-        connection.send(Welcome(paths, self.kind.is_theirs, self.folder, results, compiled, env))
+        connection.send(Welcome(paths, self.kind.is_theirs, self.folder, results, compiled, env, self.kind.argv))
 
     def send(self, message: tuple[Any, ...]) -> None:
         """Send a message, if it is connected."""

@@ -33,7 +33,8 @@ def judge(lease: Lease, ended: Ended, started: Optional[float]) -> Report:
         outcome, cause = "returned", "host_unfit"
         message = disk_space.no_space(ended.folder, ended.no_space, "the task wrote its output")
     elif number == signal.SIGXCPU and lease.time is not None:
-        cause, message = "over_time", f"used more than {lease.time:g} s on each of its {lease.room.cores} cores"
+        each = f"each of its {lease.room.cores} cores" if lease.room.cores > 1 else "its core"
+        cause, message = "over_time", f"used more than {lease.time:g} s on {each}"
     elif number is not None:
         cause, message = "signal", killed_by(number, lease)
     elif code == 0:

@@ -395,6 +395,15 @@ def arrange_path(theirs: list[str], is_theirs: bool) -> None:
     sys.path[:] = dict.fromkeys(order)
 
 
+def arguments_of(text: str) -> list[str]:
+    """`sys.argv` of the submitter, as in a process that `multiprocessing` starts; as of `python -c` if it is not known."""
+    with contextlib.suppress(ValueError):
+        found = json.loads(text)
+        if isinstance(found, list):
+            return [str(one) for one in found]
+    return ["-c"]
+
+
 def set_variables(changes: dict[str, Optional[str]]) -> None:
     """Make the environment that of the session; None: not set."""
     for name, value in changes.items():
@@ -451,7 +460,7 @@ def main() -> None:
     log = raise_number(fds[0])
     welcome: messages.Welcome = connection.read()
     sys.path.remove(code)
-    sys.argv[:] = ["-c"]
+    sys.argv[:] = arguments_of(welcome.argv)
     set_variables(welcome.env)
     arrange_path(welcome.path, welcome.is_theirs)
     if cloud is not None:

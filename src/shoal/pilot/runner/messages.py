@@ -52,6 +52,7 @@ class Welcome(NamedTuple):
     results: str  # how the paths of large results begin
     compiled: str  # folder for compiled code
     env: dict[str, Optional[str]]  # variables that differ from those it was started with; None: not set
+    argv: str = ""  # the submitter's sys.argv as JSON
 
 
 class RunCalls(NamedTuple):

@@ -10,6 +10,7 @@ from shoal.cli.arguments.units import unit_notes
 @pytest.mark.parametrize(
     ("given", "said"),
     [
+        ({"time": "1"}, "--time 1 is taken as 1 second, not minutes as in Slurm; write 1s or 1m"),
         ({"time": "10"}, "--time 10 is taken as 10 seconds, not minutes as in Slurm; write 10s or 10m"),
         ({"deadline": "90"}, "--deadline 90 is taken as 90 seconds, not minutes as in Slurm; write 90s or 90m"),
         (

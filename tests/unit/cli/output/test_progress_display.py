@@ -89,6 +89,17 @@ def test_quiet_says_only_what_must_be_said(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().err == "careful\n"
 
 
+def test_quiet_says_once_that_there_is_no_pilot(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    display = QuietDisplay(sys.stderr, clock)
+    display.update(Status("r1", total=1))
+    for _ in range(3):
+        clock.now += 1_000.0
+        display.update(Status("r1", total=1, reason="no pilot is connected"))
+    display.update(Status("r1", total=1, pilots=1, reason="the pilot is busy"))
+    assert capsys.readouterr().err == "  nothing runs: no pilot is connected\n"
+
+
 BUSY = Status(
     "r1234", "a name of some length", 20_000, 5_120, 12, 3, running=64, elapsed=3_700.0, pilots=32, slots=128
 )  # fmt: skip

@@ -267,6 +267,21 @@ def test_a_single_command_feels_like_running_it(
     assert seen.err == b"err\nshoal: r1.1 failed: the command ended with exit code 3\n"
 
 
+@pytest.mark.parametrize(
+    ("quiet", "state"), [(False, "failed"), (True, "failed"), (False, "succeeded"), (True, "succeeded")]
+)
+def test_a_note_begins_a_line_of_its_own(
+    capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch, quiet: bool, state: str
+) -> None:
+    row = task_row(1, state=state, cause="task_error" if state == "failed" else None, exit_code=int(state == "failed"))
+    source = FakeSource(
+        run_info([{"command": ["x"]}]), [row], logs={("r1.1", "stdout"): b"", ("r1.1", "stderr"): b"err"}
+    )
+    wait(FakeClient(source, [[finished(1, state), END]]), monkeypatch, single=True, quiet=quiet)
+    said = capfdbinary.readouterr().err
+    assert said.startswith(b"err\nshoal: r1.1 ") if not quiet or state == "failed" else said == b"err"
+
+
 def test_ctrl_c_detaches_and_says_how_to_come_back(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

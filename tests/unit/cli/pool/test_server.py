@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -124,3 +125,15 @@ def test_the_address_that_works_goes_first(url: str, addresses: tuple[str, ...])
     join: Any = _near(url, Join(("10.0.0.5:8443", "box:8443"), FINGERPRINT, ENROLMENT))
     assert join == Join(addresses, "" if url.startswith("unix:") else FINGERPRINT, ENROLMENT)
     assert parse_join(str(join)) == join and join.urls[0] in (url, f"{url}:443")
+
+
+def test_nothing_is_promised_by_a_stop_that_is_refused(typed: Typed, server: FakeServer) -> None:
+    server.answers["/v1/health"] = {"ok": True}
+    server.answers["/v1/server"] = {"open_runs": 1, "live": 2}
+    refusal = {"error": {"code": "forbidden", "message": "only an administrator may do this", "hint": "ask one"}}
+    for path in ("/v1/server/stop", "/v1/pilots/drain"):
+        server.answers[path] = (403, json.dumps(refusal).encode(), {"Content-Type": "application/json"})
+    for words in ((), ("--pilots",)):
+        status, out, err = typed("server", "stop", *words)
+        assert (status, out) == (3, "")
+        assert "administrator" in err and "open run" not in err and "pilots" not in err

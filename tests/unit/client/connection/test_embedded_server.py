@@ -104,6 +104,17 @@ def test_a_server_that_answers_is_used_and_not_started_twice(tmp_path: Path, mon
     assert len(spawned) == 1
 
 
+def test_a_start_on_a_full_disk_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_spawn(monkeypatch, 3, log="2026-01-01 ERROR x\nshoal server: no space left for shoal.db (free some)\n")
+    with pytest.raises(Refused) as caught:
+        embedded_server.start(tmp_path, [])
+    assert caught.value.message == "the server did not start: shoal server: no space left for shoal.db (free some)"
+    monkeypatch.setattr(embedded_server, "_is_full", lambda state: True)
+    with pytest.raises(Refused) as caught:
+        embedded_server.start(tmp_path, [])
+    assert caught.value.line == f"the server did not start: the disk of {tmp_path} is full (free some space there)"
+
+
 def test_a_refused_start_tells_the_end_of_its_own_log_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

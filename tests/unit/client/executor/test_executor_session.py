@@ -133,6 +133,72 @@ def test_another_run_is_made_if_the_earlier_one_is_none_of_ours(
     assert ("r1 of this script has other calls and goes on" in said) == (why == "other calls")
 
 
+def test_other_code_is_told_as_such(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = Life(monkeypatch).executor()
+    first.submit(lambda x: 2 * x, 1)
+    pool.await_calls(1)
+    first.detach()
+    capsys.readouterr()
+    second = Life(monkeypatch, 2).executor(env={"LIMIT": "2"})
+    pool.auto = True
+    assert second.submit(lambda x: 3 * x, 1).result(SOON) == 3
+    second.shutdown()
+    said = "r1 of this script was started with other code (differs: the function or what it refers to, the environment)"
+    assert said in capsys.readouterr().err
+
+
+def test_a_result_that_comes_before_its_call_is_made_again_is_kept_for_it(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Life(monkeypatch).executor()
+    [first.submit(double, n) for n in (1, 2, 3)]
+    pool.await_calls(3)
+    first.detach()
+    second = Life(monkeypatch, 2).executor()
+    future = second.submit(double, 1)
+    pool.work(2)
+    pool.work(1)
+    assert future.result(SOON) == 2  # so that of the second was received, too
+    later = second.submit(double, 2)
+    assert later.task == "r1.2" and later.result(SOON) == 4
+    pool.work()
+    second.shutdown()
+
+
+def test_classes_of_the_script_are_the_same_after_it_was_started_again(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cloudpickle import cloudpickle  # type: ignore[import-untyped]  # it ships no types
+
+    def script() -> tuple[type, Any]:
+        class Point:
+            def __init__(self, x: int) -> None:
+                self.x = x
+
+        return Point, lambda x: Point(x)
+
+    def forget(kind: type) -> None:  # as another process would not know the number
+        number = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS.pop(kind)
+        del cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID[number]
+
+    kind, make = script()
+    first = Life(monkeypatch).executor()
+    first.submit(make, 1)
+    pool.await_calls(1)
+    pool.work()
+    first.detach()
+    forget(kind)
+    kind, make = script()
+    second = Life(monkeypatch, 2).executor()
+    future = second.submit(make, 1)
+    assert future.task == "r1.1" and type(future.result(SOON)) is kind
+    number = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS[kind]
+    assert cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID[number] is kind
+    second.shutdown()
+
+
 def test_a_process_is_known_by_its_start() -> None:
     assert not script_session.is_abandoned(script_session.this_client())
     machine, pid, start = script_session.this_client().split(":")
@@ -193,3 +259,24 @@ def test_an_attached_run_can_be_cancelled(pool: Pool, monkeypatch: pytest.Monkey
     attached = shoal.attach(server=SERVER)
     attached.cancel()
     assert attached.futures[0] in set(as_completed(attached.futures, SOON)) and attached.futures[0].cancelled()
+
+
+def test_more_memory_is_told_once(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    executor = Life(monkeypatch).executor()
+    futures = [executor.submit(double, n) for n in range(3)]
+    pool.await_calls(3)
+    pool.events.append({"kind": "task_retried", "task": 1, "data": {"why": "this is its last retry"}})
+    for element, more in ((1, "400M instead of 200M"), (2, "600M instead of 300M"), (3, "8G instead of 4G")):
+        row = pool.made(pool.run, element)
+        row[5] = 2
+        if element > 1:
+            pool.events.append({"kind": "task_retried", "task": element, "data": {"memory": 1, "why": more}})
+        pool.finish(element, row)
+        assert futures[element - 1].result(SOON) == 2 * (element - 1)
+    executor.shutdown()
+    assert capsys.readouterr().err == (
+        "shoal: r1.2 ran out of memory and was tried again with 600M instead of 300M; further ones are not told "
+        "(memory= states more, max_memory= bounds it; `shoal events r1`)\n"
+    )

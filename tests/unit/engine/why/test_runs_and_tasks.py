@@ -89,7 +89,7 @@ def test_others_hear_nothing_of_pilots_that_do_not_serve_them() -> None:
     [
         ({"memory": "1T"}, "1.0T of memory, has 8.0G"),
         ({"disk": "2T"}, "2.0T of disk"),
-        ({"gpus": 1}, "1 graphics devices"),
+        ({"gpus": 1}, "needs 1 graphics device, has 0"),
     ],
 )
 def test_too_large_names_what_lacks(task: dict[str, str], words: str) -> None:

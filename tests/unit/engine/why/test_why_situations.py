@@ -207,7 +207,7 @@ def the_site_may_run_no_more(stand: Stand) -> Case:
     run = stand.submit({"array": "1-2"})
     pilot = stand.pilot(4, site="eu")
     pilot.pull()
-    words = ("site eu is full", "1 of 1 tasks", "match.max_running")
+    words = ("site eu is full", "1 task of at most 1", "match.max_running")
 
     def apply(_: Reason) -> None:
         stand.policy(match={"max_running": 2})

@@ -257,3 +257,15 @@ def test_guards_that_try_a_folder_at_the_same_time_do_not_hinder_each_other(tmp_
     bound = Blanks().open(str(tmp_path / "1.out"))
     assert bound.is_blank
     bound.close()
+
+
+@pytest.mark.parametrize(
+    ("left_out", "said"),
+    [
+        ({"stdout": 1}, "1 byte of its stdout was left out"),
+        ({"stdout": 1_234}, "1,234 bytes of its stdout were left out"),
+        ({"stdout": 1, "stderr": 1}, "1 byte of its stdout and 1 byte of its stderr were left out"),
+    ],
+)
+def test_what_was_left_out_is_counted_in_plain_words(left_out: dict[str, int], said: str) -> None:
+    assert streams.not_whole("", left_out).startswith(said)

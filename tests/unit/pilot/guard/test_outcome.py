@@ -25,7 +25,7 @@ def news(**more: Any) -> Ended:
         (news(exit_code=3), ("failed", "task_error", "exit code 3")),
         (news(signal=11), ("failed", "signal", "killed by signal 11 (SIGSEGV)")),
         (news(signal=9), ("failed", "signal", "killed by signal 9 (SIGKILL); perhaps the system ran out of memory")),
-        (news(signal=24), ("failed", "over_time", "used more than 90 s on each of its 1 cores")),
+        (news(signal=24), ("failed", "over_time", "used more than 90 s on its core")),
         (
             news(signal=25),
             ("failed", "signal", "killed by signal 25 (SIGXFSZ): a file grew beyond its disk need of 10 MiB"),
