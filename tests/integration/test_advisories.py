@@ -641,6 +641,7 @@ READERS = {
     ),
     "client/unpickle/own_classes.py",
     "client/joblib_backend.py",  # `Ref` only
+    "client/executor/open_run.py",  # texts become bytes, which `client/pickling/fingerprint.py` reads and never executes
     "cli/tasks/standard_input.py",  # `to_text` only: bytes become a text
     "report/call_values.py",  # texts become bytes, which `client/unpickle` reads by its rules
     "pilot/runner/load.py",

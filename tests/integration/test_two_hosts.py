@@ -402,7 +402,7 @@ def test_a_pilot_too_many_waits_and_comes_in_when_there_is_room(hosts: Hosts) ->
     first = hosts.paste(line).wait_joined()
     second = hosts.paste(line)
     until(lambda: "lets no more pilots in now" in second.words, lambda: f"it is told to wait\n{second.words}")
-    assert "this token lets 1 pilots in at a time" in second.words
+    assert "this token lets 1 pilot in at a time" in second.words
     assert second.shell.poll() is None and not second.name
     hosts.as_anna(lambda client: client.drain([first.name]))
     assert first.wait_end() == 0

@@ -16,7 +16,7 @@ from shoal.sim.world import World
 PROVE = bool(os.environ.get("SHOAL_PROVE"))
 SEEDS = 5_000 if PROVE else 25
 CHUNK = 25
-FEW = 30 if PROVE else 6  # worlds with one kind of fault only
+FEW = 30 if PROVE else 10  # worlds with one kind of fault only
 CALM_PLAN = Plan(0.0, 0.0, 0.0, 0, 0, 0, 0, 6, 0, 0, 0.0)  # nothing but crashes of the server
 FROZEN_PLAN = replace(CALM_PLAN, crashes=0, server_freezes=4)  # nothing but a server that stands still at times
 DEFECT_PLAN = Plan(

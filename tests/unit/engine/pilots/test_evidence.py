@@ -473,7 +473,7 @@ def test_the_right_of_an_exclusive_task_to_run_does_not_end_by_a_neighbours_word
 def test_the_place_of_a_dead_pilot_is_free_for_its_successor_where_a_token_lets_in_so_many() -> None:
     stand = Stand()
     dead = stand.pilot(identity="box", token="t", max_pilots=1)
-    with pytest.raises(Conflict, match="pilots in at a time"):
+    with pytest.raises(Conflict, match="1 pilot in at a time"):
         stand.pilot(identity="box", token="t", max_pilots=1)
     stand.pilot(identity="box", token="t", max_pilots=1, ended=[digest(dead.session)])
     assert len(stand.engine.state.pilots) == 1
