@@ -68,6 +68,7 @@ class Figure(NamedTuple):
 
 
 FIGURES = (
+    Figure("machine_loop_ms", "1,000,000 additions in a loop of Python: how fast the machine is at this time"),
     Figure(
         "functions_per_s",
         "20,000 no-op calls by `Executor.map`, each its own row and event, counted",
