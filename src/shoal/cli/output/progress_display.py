@@ -34,7 +34,7 @@ class Status:
     failed: int = 0
     cancelled: int = 0
     running: int = 0
-    reused: int = 0  # of the succeeded; not counted into the rate
+    earlier: int = 0  # of the final ones; when the waiting began they were, so they do not count into the rate
     elapsed: float = 0.0
     pilots: int = 0
     slots: int = 0
@@ -49,7 +49,7 @@ class Status:
     @property
     def rate(self) -> float:
         """Tasks per second since the waiting began."""
-        return max(0, self.done - self.reused) / self.elapsed if self.elapsed > 0 else 0.0
+        return max(0, self.done - self.earlier) / self.elapsed if self.elapsed > 0 else 0.0
 
 
 def parts_of(status: Status) -> dict[str, str]:

@@ -47,6 +47,7 @@ class Watch:
     run: str
     display: Display
     show_failure: bool = True
+    earlier: int = 0  # tasks that were final when the waiting began, also by results that were taken over
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     tally: Tally = field(default_factory=Tally)
@@ -131,7 +132,7 @@ class Watch:
             Status(
                 run=self.run, name=self._row["name"], total=self._row["total"], running=self._running(),
                 succeeded=counts.get("succeeded", 0), failed=counts.get("failed", 0) + counts.get("lost", 0),
-                cancelled=counts.get("cancelled", 0), reused=self.tally.reused, elapsed=now - self._began,
+                cancelled=counts.get("cancelled", 0), earlier=self.earlier, elapsed=now - self._began,
                 pilots=self._facts.get("pilots", 0), slots=self._facts.get("slots", 0), reason=self._reason,
                 is_impossible=self._is_impossible,
             )
@@ -199,7 +200,7 @@ def wait_for(
     watch = Watch(session, client, run, choose_display(quiet or as_json), show_failure=not (single or as_json))
     try:
         row = client.run_row(run)
-        already = done_of(row)
+        already = watch.earlier = done_of(row)
         if row["finished"] is None:
             with waiting():  # in a task that submitted it
                 watch.follow(0 if already <= FOLLOW_MOST else int(client.server().get("last_seq", 0)))

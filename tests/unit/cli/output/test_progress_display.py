@@ -26,8 +26,8 @@ def test_the_line_has_counts_rate_time_and_pilots() -> None:
         assert part in text
 
 
-def test_results_taken_over_do_not_count_into_the_rate() -> None:
-    assert Status("r1", total=100, succeeded=60, reused=50, elapsed=10.0).rate == 1.0
+def test_what_was_final_before_the_waiting_does_not_count_into_the_rate() -> None:
+    assert Status("r1", total=100, succeeded=60, earlier=50, elapsed=10.0).rate == 1.0
 
 
 def test_the_bar_fills_with_what_is_done() -> None:

@@ -230,6 +230,17 @@ def test_the_summary_and_the_status_of_a_good_run(
     assert "1.0s (median)" in out
 
 
+def test_what_was_done_before_the_waiting_is_no_progress_of_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever came back to a run read a rate far above its own, and an end far too soon."""
+    info = run_info([{"command": ["x"], "array": "1-9"}], counts={"succeeded": 7})
+    screen = Screen()
+    monkeypatch.setattr(wait_for_run, "choose_display", lambda quiet: screen)
+    wait_for(Session("unix:/run/shoal-9"), FakeClient(FakeSource(info), [[finished(8)], [finished(9), END]]), "r1")
+    assert {status.earlier for status in screen.statuses} == {7}
+
+
 def test_any_failure_makes_the_status_1(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     info = run_info([{"command": ["x"], "array": "1-2"}])
     bad = finished(2, "failed", cause="task_error", exit_code=3)
