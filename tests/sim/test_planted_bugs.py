@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -359,6 +359,16 @@ LATELY: dict[str, int] = {
 }
 
 
+def first_complaint(worlds: Iterable[World]) -> str:
+    """What the first world says that breaks a promise; empty if none does."""
+    for world in worlds:
+        try:
+            world.run()
+        except BrokenPromise as broken:
+            return str(broken).splitlines()[0]
+    return ""
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -367,14 +377,10 @@ def test_a_planted_bug_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     plant(monkeypatch, function, old, new)
     for also in ALSO.get(name, []):
         plant(monkeypatch, *also)
-    for seed in [LATELY.get(name, 0), *range(SEEDS)]:
-        try:
-            World(seed, PLANS.get(name), steps=40_000).run()
-        except BrokenPromise as broken:
-            first = str(broken).splitlines()[0]
-            assert re.search(words, first), f"caught, but not for what it is: {first}"
-            return
-    pytest.fail(f"{SEEDS} worlds did not notice: {name}")
+    seeds = [LATELY.get(name, 0), *range(SEEDS)]
+    complaint = first_complaint(World(seed, PLANS.get(name), steps=40_000) for seed in seeds)
+    assert complaint, f"{SEEDS} worlds did not notice: {name}"
+    assert re.search(words, complaint), f"caught, but not for what it is: {complaint}"
 
 
 def test_a_retry_beside_a_dying_copy_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -453,18 +459,10 @@ def test_a_chunk_finished_by_whoever_reports_it_is_caught(bug: str, monkeypatch:
     """A batch counts for a chunk only if it is of its attempts and from its pilot; else it is judged one by one."""
     if bug:
         plant(monkeypatch, reports.judge_batch, _WHOSE, bug)
-    strays = 0
-    for seed in range(20 if bug else 8):
-        world = _Strays(seed)
-        try:
-            world.run()
-        except BrokenPromise as broken:
-            first = str(broken).splitlines()[0]
-            assert bug and re.search("success of nobody|two winners", first), first
-            return
-        strays += world.strays
-    assert strays > 5
-    assert not bug, "20 worlds did not notice"
+    worlds = [_Strays(seed) for seed in range(20 if bug else 8)]
+    complaint = first_complaint(worlds)
+    assert re.search("success of nobody|two winners", complaint) if bug else not complaint, complaint
+    assert bug or sum(world.strays for world in worlds) > 5
 
 
 class _Repeats(World):
@@ -493,18 +491,11 @@ def test_an_old_checkpoint_that_undoes_a_newer_one_is_caught(is_planted: bool, m
         plant(
             monkeypatch, checkpoints.save, "if not is_first and checkpoint.number <= special.saved_number:", "if False:"
         )
-    repeats = 0
-    for seed in range(30 if is_planted else 4):
-        world = _Repeats(seed)
-        try:
-            world.run()
-        except BrokenPromise as broken:
-            first = str(broken).splitlines()[0]
-            words = "checkpoint acknowledged before durable|acknowledged checkpoint not used"
-            assert is_planted and re.search(words, first), first
-            return
-        repeats += world.repeats
-    assert repeats > 5 and not is_planted, f"{repeats} repeated, and nobody noticed"
+    worlds = [_Repeats(seed) for seed in range(30 if is_planted else 4)]
+    complaint = first_complaint(worlds)
+    words = "checkpoint acknowledged before durable|acknowledged checkpoint not used"
+    assert re.search(words, complaint) if is_planted else not complaint, complaint
+    assert is_planted or sum(world.repeats for world in worlds) > 5
 
 
 class _Brisk(World):
@@ -563,11 +554,5 @@ def test_a_bug_planted_among_pieces_of_commands_is_caught(name: str, monkeypatch
     function, old, new, words = PIECE_BUGS[name]
     if name:
         plant(monkeypatch, function, old, new)
-    for seed in range(12 if name else 3):
-        try:
-            _Brisk(seed).run()
-        except BrokenPromise as broken:
-            first = str(broken).splitlines()[0]
-            assert name and re.search(words, first), first
-            return
-    assert not name, "12 worlds did not notice"
+    complaint = first_complaint(map(_Brisk, range(12 if name else 3)))
+    assert re.search(words, complaint) if name else not complaint, complaint

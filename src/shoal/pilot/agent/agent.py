@@ -318,8 +318,6 @@ class Agent:
             if report.started is not None:
                 self._slots.learn(run.lease, [report.duration])
         run.since = now
-        if event.tails or event.more:
-            self.outbox.add_tails(event.tails, event.more)
         if event.batch is not None or event.reports:
             is_piece_of_many = not run.lease.function and self._slots.has_work(run.lease, 2 * PIECE_DELAY)
             delay = PIECE_DELAY if is_piece_of_many else BATCH_DELAY

@@ -102,8 +102,6 @@ class Called:
     batch: Optional[Batch] = None
     reports: tuple[Report, ...] = ()
     over: bool = False
-    tails: tuple[LogPiece, ...] = ()  # as in Ended
-    more: bool = False
     apart: bool = False  # such commands begin one by one on this host: each needs a directory of its own
 
 

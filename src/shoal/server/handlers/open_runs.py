@@ -44,11 +44,10 @@ class OpenRunsHandler(CallHandler):
                 Add(run.number, first, submission), lambda _: self.service.accept(run.number, first, submission.count)
             )
         except Refused as error:
-            if (
-                error.code == "disk_full"
-            ):  # they are added all the same, so the caller must not add others in their place
-                raise TooBusy(error.message, after=FULL_AGAIN, hint=error.hint) from error
-            raise
+            if error.code != "disk_full":
+                raise
+            # They are added all the same, so the caller must not add others in their place.
+            raise TooBusy(error.message, after=FULL_AGAIN, hint=error.hint) from error
         return answer(done)
 
     def _check_adder(self, call: Call) -> None:
