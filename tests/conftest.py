@@ -1,13 +1,17 @@
-"""What all tests share: children that hear the signals which this process was told to ignore, and the order of tests."""
+"""What all tests share: children that hear the signals which this process was told to ignore, the order of tests, and an
+end for a test that its time limit did not end."""
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
 import signal
+from collections.abc import Iterator
 from itertools import islice
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 
 # `nohup`, a job in the background of a script and some CI services start us with these ignored, and a child would
 # inherit that through exec and be deaf to the Ctrl-C of a test. A handler of ours is not inherited: children get the
@@ -40,3 +44,32 @@ def pytest_collection_finish() -> None:
     """Thousands of collected tests are no garbage: no collection need look through them."""
     gc.collect()
     gc.freeze()
+
+
+# The time limit of a test raises an exception in it. What waits again after that (a `with` that joins a thread, an event
+# loop that waits for a task) would hang the whole run, and nobody would learn where: after this the process is ended, with
+# the stacks of all its threads, and pytest-xdist names the test.
+GRACE = 180.0  # seconds
+
+
+def _end_after(item: pytest.Item) -> None:
+    marker = item.get_closest_marker("timeout")
+    limit = marker.args[0] if marker else item.config.getoption("timeout") or item.config.getini("timeout")
+    faulthandler.dump_traceback_later(
+        float(limit) + GRACE, exit=True, file=item.config.stash[fault_handler_stderr_fd_key]
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    _end_after(item)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def pytest_exception_interact(node: pytest.Item | pytest.Collector) -> None:
+    """pytest itself has just cancelled it, for the sake of a debugger."""
+    if isinstance(node, pytest.Item):
+        _end_after(node)

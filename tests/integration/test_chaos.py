@@ -19,8 +19,8 @@ import pytest
 from shoal.model.limits import POISON_LOSSES
 from tests.integration.cluster import Cluster, PilotProcess, is_dead
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(3_000)]
 PROVE = os.environ.get("SHOAL_PROVE") == "1"
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(3_000 if PROVE else 300)]
 DEEDS = 320 if PROVE else 8
 PILOTS = 3
 PLAIN = ("--no-pid-namespace", "--no-cgroup")  # as on a host that permits neither
