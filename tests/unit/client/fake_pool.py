@@ -80,7 +80,7 @@ class Pool:
     def work(self, *elements: int, run: str = "") -> None:
         """Make these calls, or all that are not done."""
         found = self.runs[run] if run else self.run
-        for element in elements or [n for n in found.calls if n not in found.final]:
+        for element in elements or [n for n in list(found.calls) if n not in found.final]:
             self.finish(element, self.made(found, element), found)
 
     def made(self, run: FakeRun, element: int) -> Row:

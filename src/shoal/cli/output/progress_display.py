@@ -34,8 +34,10 @@ class Status:
     failed: int = 0
     cancelled: int = 0
     running: int = 0
-    earlier: int = 0  # of the final ones; when the waiting began they were, so they do not count into the rate
+    earlier: int = 0  # of the final ones: those that were final when the waiting began
+    ran_earlier: int = 0  # and of these, those that ran, where that is known: the others were taken over
     elapsed: float = 0.0
+    age: float = 0.0  # of the run when the waiting began
     pilots: int = 0
     slots: int = 0
     reason: str = ""  # why nothing runs
@@ -48,8 +50,11 @@ class Status:
 
     @property
     def rate(self) -> float:
-        """Tasks per second since the waiting began."""
-        return max(0, self.done - self.earlier) / self.elapsed if self.elapsed > 0 else 0.0
+        """Tasks per second since the waiting began; until one has ended since then, since the run began."""
+        if self.elapsed <= 0:
+            return 0.0
+        ended = self.done - self.earlier
+        return ended / self.elapsed if ended > 0 else max(0, self.ran_earlier) / (self.age + self.elapsed)
 
 
 def parts_of(status: Status) -> dict[str, str]:

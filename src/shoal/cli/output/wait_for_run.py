@@ -48,6 +48,7 @@ class Watch:
     display: Display
     show_failure: bool = True
     earlier: int = 0  # tasks that were final when the waiting began, also by results that were taken over
+    age: float = 0.0  # of the run when the waiting began
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     tally: Tally = field(default_factory=Tally)
@@ -128,13 +129,14 @@ class Watch:
             self._lost_at = None
             self.display.note("shoal: the server answers again")
         counts = self._row["counts"]
+        ran_earlier = self.earlier - self.tally.reused if self.earlier <= FOLLOW_MOST else 0
         self.display.update(
             Status(
                 run=self.run, name=self._row["name"], total=self._row["total"], running=self._running(),
                 succeeded=counts.get("succeeded", 0), failed=counts.get("failed", 0) + counts.get("lost", 0),
-                cancelled=counts.get("cancelled", 0), earlier=self.earlier, elapsed=now - self._began,
-                pilots=self._facts.get("pilots", 0), slots=self._facts.get("slots", 0), reason=self._reason,
-                is_impossible=self._is_impossible,
+                cancelled=counts.get("cancelled", 0), earlier=self.earlier, ran_earlier=ran_earlier,
+                elapsed=now - self._began, age=self.age, pilots=self._facts.get("pilots", 0),
+                slots=self._facts.get("slots", 0), reason=self._reason, is_impossible=self._is_impossible,
             )
         )  # fmt: skip
         return True
@@ -201,6 +203,7 @@ def wait_for(
     try:
         row = client.run_row(run)
         already = watch.earlier = done_of(row)
+        watch.age = max(0.0, time.time() - row["created"])
         if row["finished"] is None:
             with waiting():  # in a task that submitted it
                 watch.follow(0 if already <= FOLLOW_MOST else int(client.server().get("last_seq", 0)))

@@ -27,7 +27,12 @@ def test_the_line_has_counts_rate_time_and_pilots() -> None:
 
 
 def test_what_was_final_before_the_waiting_does_not_count_into_the_rate() -> None:
-    assert Status("r1", total=100, succeeded=60, earlier=50, elapsed=10.0).rate == 1.0
+    assert Status("r1", total=100, succeeded=60, earlier=50, ran_earlier=50, elapsed=10.0, age=9.0).rate == 1.0
+
+
+def test_until_a_task_ends_the_rate_is_that_of_the_run_before_without_results_taken_over() -> None:
+    waiting = Status("r1", total=100, succeeded=60, earlier=60, ran_earlier=50, elapsed=10.0, age=90.0)
+    assert waiting.rate == 0.5 and "about 1m20s left" in status_text(waiting)
 
 
 def test_the_bar_fills_with_what_is_done() -> None:
