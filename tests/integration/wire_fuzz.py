@@ -417,6 +417,7 @@ _REST: dict[str, SearchStrategy[Any]] = {
     "raw": st.sampled_from(range(len(BROKEN))) | st.binary(min_size=1, max_size=200),
 }  # fmt: skip
 DAMAGES = {**_BYTES, **_BODY, **_REST}
+_DAMAGE = {kind: st.tuples(st.just(kind), how) for kind, how in DAMAGES.items()}
 BAD_FRAMES = ("raw", "range", "header", "length", "media", "method")  # after which a connection is not used again
 
 
@@ -483,11 +484,12 @@ class Wishes:
             kinds = [kind for kind in kinds if kind not in ("chunked", "length", "media")]
         if not operation.words:
             kinds.remove("path")
-        damage = st.sampled_from(kinds).flatmap(lambda kind: st.tuples(st.just(kind), DAMAGES[kind]))
+        damage = st.sampled_from(kinds).flatmap(_DAMAGE.__getitem__)
         if stop:
             damage = st.tuples(st.just("not an object"), _BYTES["not an object"])
         count = st.just(1) if stop else st.sampled_from([0, 0, 1, 1, 1, 2, 3])
-        damages = count.flatmap(lambda n: st.lists(damage, min_size=n, max_size=n))
+        several = [st.lists(damage, min_size=n, max_size=n) for n in range(4)]
+        damages = count.flatmap(several.__getitem__)
         return st.builds(
             Wish,
             st.just(operation),
@@ -508,7 +510,8 @@ class Wishes:
         """Wishes for every call; those with bodies are sent more often, for more can be wrong in them."""
         heavy = {"/v1/runs": 6, "/v1/runs/{run}/tasks": 5, "/v1/pilots": 4, "/v1/pilots/{pilot}/exchange": 9}
         many = [o for o in self.description.operations for _ in range(heavy.get(o.path, 3) if o.takes else 1)]
-        return st.sampled_from(many).flatmap(lambda operation: self.of(operation))
+        made = {str(operation): self.of(operation) for operation in many}  # once: it costs more than a draw
+        return st.sampled_from(many).flatmap(lambda operation: made[str(operation)])
 
 
 def _plausible(found: dict[str, Any]) -> dict[str, Any]:
