@@ -157,9 +157,8 @@ class Shell:
     def close(self) -> None:
         """Stop the server and its pilot, in order if they will, else not."""
         pids = self._pids()
-        if pids:
-            self.run("shoal server stop --pilots")
-            self.run(f"shoal server stop --state {self.state / 'server'}")
+        for pid in pids:
+            os.kill(pid, signal.SIGTERM)
         end = time.monotonic() + 5.0
         for pid in pids:
             while is_alive(pid) and time.monotonic() < end:

@@ -1,6 +1,6 @@
 """Old code never runs: stories in which a person edits, reloads and runs again, with real processes [ADR 0024].
 
-Twelve short stories with every test run; SHOAL_PROVE=1 tells two hundred longer ones.
+Six short stories with every test run; SHOAL_PROVE=1 tells two hundred longer ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.integration
 ROOT = Path(__file__).resolve().parents[2]
 STORY = ROOT / "tests" / "integration" / "edit_and_rerun.py"
 IS_LONG = os.environ.get("SHOAL_PROVE") == "1"
-STORIES = 200 if IS_LONG else 12
+STORIES = 200 if IS_LONG else 6
 SOON = 90.0
 
 

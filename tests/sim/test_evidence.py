@@ -18,7 +18,7 @@ from shoal.sim.ledger import BrokenPromise
 from tests.sim.evidence import FAILING_SITE, LIARS, POISON, SCENARIOS, SLOW_SITE, EvidenceWorld
 from tests.sim.planting import plant
 
-SEEDS = 300 if os.environ.get("SHOAL_PROVE") else 8
+SEEDS = 300 if os.environ.get("SHOAL_PROVE") else 3
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

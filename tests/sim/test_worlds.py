@@ -39,7 +39,7 @@ def test_no_promise_is_broken_whatever_fails(first: int) -> None:
         world = World(seed)
         digest = world.run()
         tally.update(world.tally)
-        if PROVE or seed % 5 == 0:
+        if PROVE or seed == first:
             assert World(seed).run() == digest, f"seed {seed} gave two different traces"
     assert tally.missing() == []
 

@@ -31,6 +31,7 @@ from shoal.wire import codec_fast
 from shoal.wire.messages import PROTOCOL, Capacity, Exchange, Proof, Register, Registered, Reply
 
 MAX_STEPS = 200_000  # a world that needs more does not end
+STUCK_STEPS = 15_000  # nor does one in which no payload began and no task ended for so many
 FAULTS_END = 3_000.0  # seconds of faults; then everything is healed
 
 
@@ -66,6 +67,7 @@ class World:
         self.healed = False
         self._vacant = 0  # machines whose next pilot has not started yet
         self.steps, self._max_steps = 0, steps
+        self._progress, self._moved = (0, 0), 0  # how many payloads began and tasks ended, and at which step the last
         self.users = SimUsers(self)
         self._arrivals: dict[tuple[str, str], float] = {}  # when the last message sent so far arrives
         self.trace: list[str] = []
@@ -102,6 +104,11 @@ class World:
             self.check()
             if self.steps > self._max_steps:
                 raise BrokenPromise(f"stuck: {self.steps} steps and no end")
+            progress = (len(self.ledger.started), len(self.ledger.final))
+            if progress != self._progress:
+                self._progress, self._moved = progress, self.steps
+            elif self.steps - self._moved > STUCK_STEPS:
+                raise BrokenPromise(f"stuck: {STUCK_STEPS:,} steps in which nothing began or ended")
             if self.healed and self._over():
                 break
         else:
