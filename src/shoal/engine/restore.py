@@ -16,6 +16,7 @@ from shoal.engine.matching.grant import attach
 from shoal.engine.policy.accounting import Accounting
 from shoal.engine.records import (
     NO_NEEDS,
+    Array,
     Attempt,
     Chunk,
     EndedPilot,
@@ -32,7 +33,7 @@ from shoal.engine.state import State
 from shoal.engine.tasks.dependencies import enter as enter_dependency
 from shoal.engine.tasks.nested import place
 from shoal.engine.tasks.runs import add_array, link, make_array, meet, release_begun
-from shoal.model.ids import AttemptId, TaskId
+from shoal.model.ids import PARENT, AttemptId, TaskId
 from shoal.model.rangeset import RangeSet
 from shoal.model.states import PilotState, Rerun, TaskState
 from shoal.model.task.spec import Needs, Spec
@@ -98,21 +99,21 @@ def load(
         state.runs[row.run] = run
         if row.key:
             state.keys[(row.owner, row.key)] = run
-    for number, first, spec in _specs(sorted(arrays, key=lambda a: (a.run, a.first))):
-        run = state.runs[number]
-        array = make_array(state, run, first, spec)
-        array.since = run.created
-        add_array(run, array)
+    begun = {number for number, *_ in done} | {row.run for row in tasks} | {row.run for row in chunks}
+    begun |= {row.run for row in runs if PARENT in row.labels}  # its class depends on where it is placed
+    left: list[Array] = []
+    state.queue.offer_all(_untouched(_arrays(state, arrays), begun, left))
+    linked = dict.fromkeys(array.run for array in left if _waits(array))
     for row in runs:
         state.accounting.ledger.queued(row.owner, state.runs[row.run].total)
     for row in sorted(runs, key=lambda row: row.run):  # a parent has a smaller number
         place(state, state.runs[row.run])
     for number, low, high, final in done:
         _finish(state, state.runs[number], low, high, TaskState(final))
-    for row in runs:
-        link(state.runs[row.run])
-        for array in state.runs[row.run].arrays:
-            if array.spec.after or array.spec.after_any:
+    for run in linked:
+        link(run)
+        for array in run.arrays:
+            if _waits(array):
                 meet(array)
                 if array.todo:
                     enter_dependency(state, array)
@@ -120,14 +121,37 @@ def load(
         _task(state, kept)
     for item in chunks:
         _chunk(state, item)
-    loaded = [array for row in runs for array in state.runs[row.run].arrays]
-    for array in loaded:
+    for array in left:
         if array.live or array.tasks:
             release_begun(array)
             for task in array.tasks.values():
                 if task.element in array.todo and task.special is not None and task.special.is_apart:
                     state.offer_back(task)
-    state.queue.offer_all(loaded)
+    state.queue.offer_all(left)
+
+
+def _untouched(arrays: Iterator[Array], begun: set[int], left: list[Array]) -> Iterator[Array]:
+    """Those of which nothing else is known, to be offered while each is still in the processor's cache; the others are
+    added to `left`."""
+    for array in arrays:
+        if array.run.number in begun or array.spec.after or array.spec.after_any:
+            left.append(array)
+        else:
+            yield array
+
+
+def _waits(array: Array) -> bool:
+    return bool(array.spec.after or array.spec.after_any)
+
+
+def _arrays(state: State, arrays: list[ArrayRow]) -> Iterator[Array]:
+    """Each array, entered into its run, in order."""
+    for number, first, spec in _specs(sorted(arrays)):
+        run = state.runs[number]
+        array = make_array(state, run, first, spec)
+        array.since = run.created
+        add_array(run, array)
+        yield array
 
 
 def _specs(arrays: list[ArrayRow]) -> Iterator[tuple[int, int, Spec]]:

@@ -101,10 +101,6 @@ def main() -> int:
     # The event loop releases the interpreter's lock at each system call; with the default of 5 ms it would wait that
     # long for a thread that reads or writes rows, each time.
     sys.setswitchinterval(SWITCH)
-    # Thousands of rows and results are allocated each second, none of them in cycles: collecting garbage after every
-    # 70,000 of them would stop the server for tens of milliseconds.
-    gc.freeze()
-    gc.set_threshold(*GARBAGE)
     umask = os.umask(0o077)
     try:
         return asyncio.run(serve(chosen, umask))
@@ -144,6 +140,7 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
     with _readable(database):
         people, held = database.people(time.time()), database.blobs()
         service = Service(database, state_dir, timing, "embedded" if chosen.embedded else "own", reserve, trouble)
+    _collect_garbage()
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         service.loop.add_signal_handler(number, ended.set)
@@ -196,6 +193,16 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
         await hooks.close()
         await service.close()
     return 0
+
+
+def _collect_garbage() -> None:
+    """Collect garbage from now on, seldom, and last of all what is there already: it stays."""
+    gc.freeze()
+    gc.unfreeze()  # into the oldest generation, without a look at each of what may be millions of objects
+    # Thousands of rows and results are allocated each second, none of them in cycles: collecting garbage after every
+    # 70,000 of them would stop the server for tens of milliseconds.
+    gc.set_threshold(*GARBAGE)
+    gc.enable()
 
 
 @contextlib.contextmanager

@@ -12,9 +12,9 @@ from typing import Any
 from shoal.model.errors import BadInput, echo
 from shoal.model.limits import MAX_ORDERED
 from shoal.model.states import Rerun
-from shoal.model.task.field_values import FUNCTION_ENV, bad_variable
+from shoal.model.task.field_values import FUNCTION_ENV, bad_variable, stored_argv
 from shoal.model.task.shell_quote import check_shell
-from shoal.model.task.spec import Spec
+from shoal.model.task.spec import FIELDS, Spec
 from shoal.model.task.sweep import HOLE, PATH_PARTS, Sweep, holes, path_part, unknown_parts
 from shoal.model.task.task_field import Field, task_fields
 from shoal.wire.did_you_mean import did_you_mean
@@ -22,6 +22,8 @@ from shoal.wire.did_you_mean import did_you_mean
 _FORM = re.compile(
     r"(?<!\{)\{([A-Za-z_][A-Za-z0-9_]*):([^{}\s]{0,20})\}(?!\})"
 )  # `{x:raw}`, or what is meant to be like it
+# How fields are read that the database keeps: the longest of them, which every task has, without its checks.
+_STORED = {**{name: field.read for name, field in FIELDS.items()}, "command": stored_argv}
 OF_THE_RUN = frozenset({"max_fail", "max_running", "seed", "key"})  # fields that people put into a task by mistake
 
 
@@ -55,8 +57,7 @@ def parse_spec(data: Any, table: type[Spec] = Spec) -> Spec:
 
 def stored_spec(data: Mapping[str, Any]) -> Spec:
     """One task as the database keeps it: what its fields must be together was checked when it was submitted."""
-    fields = task_fields(Spec)
-    return Spec.given({name: fields[name].read(value, name) for name, value in data.items()})
+    return Spec.given({name: _STORED[name](value, name) for name, value in data.items()})
 
 
 def _check_command(got: Mapping[str, Any], fields: Mapping[str, Field]) -> None:

@@ -28,6 +28,21 @@ def test_nothing_is_matched_until_every_pilot_has_spoken() -> None:
     assert stand.sound()
 
 
+def test_a_nested_run_is_still_before_others_after_a_restart() -> None:
+    """Its class depends on the task above it, which is known only once that run is there again."""
+    stand = Stand()
+    outer = stand.submit({})
+    pilot = stand.pilot()
+    assert len(pilot.pull()) == 1
+    stand.submit({"priority": 5})
+    inner = stand.submit({}, {"after": ["t"]}, {"name": "t"}, labels={"parent": f"r{outer}.1"})
+    stand.restart()
+    arrays = stand.engine.state.runs[inner].arrays
+    assert [stand.engine.state.queue.class_of(array).key.depth for array in arrays] == [1, 1, 1]
+    assert [array.queued for array in arrays] == [True, False, True]
+    assert stand.sound()
+
+
 def test_an_exchange_from_before_a_restart_does_not_tell_what_its_pilot_holds() -> None:
     """Sent before its lease came, delayed or repeated over a crash in the gap: the task must not be handed out again."""
     stand = Stand()

@@ -71,18 +71,19 @@ class Leasable(NamedTuple):
         array = self.array
         if self.element:
             return self.element in array.apart and is_open(array)
-        return len(array.todo) > len(array.apart) and is_open(array)
+        return array.todo.size > len(array.apart) and is_open(array)
 
     @property
     def due(self) -> float:
         """Its deadline; without one it comes after all that have one."""
-        task = self.array.tasks.get(self.element) if self.element else None
-        return self.array.due if task is None or task.own is None else due_by(task.own, self.array.run.created)
+        array = self.array
+        task = array.tasks.get(self.element) if self.element else None
+        return due_by(array.spec if task is None or task.own is None else task.own, array.run.created)
 
 
 def is_open(array: Array) -> bool:
     """True if nothing but capacity keeps its ready elements from being leased."""
-    return array.accepted and not array.waiting and not array.throttled
+    return array.accepted and not (array.unmet or array.awaits) and not array.throttled
 
 
 class KeyNames(NamedTuple):
@@ -254,7 +255,9 @@ def class_key(spec: Spec, owner: str) -> ClassKey:
     table, surroundings = type(spec), ""
     named = {field.name: getattr(spec, field.name) for field in fields_with(table, "matching", "key")}
     named["rerun"] = spec.rerun.value
-    other = [(field, getattr(spec, field.name)) for field in fields_with(table, "matching", "surroundings")]
+    other = []
+    if not _key_names(table).long.isdisjoint(vars(spec)):  # otherwise all are as in every other task
+        other = [(field, getattr(spec, field.name)) for field in fields_with(table, "matching", "surroundings")]
     if any(value != field.default for field, value in other):
         # Set-up lines may bring a container runtime, so that only without them the host must have one.
         surroundings = CONTAINER if spec.container and not spec.setup else ""
@@ -276,7 +279,8 @@ def _key_names(table: type[Spec]) -> KeyNames:
 
 def key_of(array: Array, spec: Spec) -> ClassKey:
     """The class of an array's tasks with these fields."""
-    return class_key(spec, array.run.owner)._replace(depth=array.run.depth)
+    key, depth = class_key(spec, array.run.owner), array.run.depth
+    return key._replace(depth=depth) if depth else key
 
 
 class Queue:
@@ -350,7 +354,10 @@ class Queue:
             if bound is not None:
                 bound.classes.append(found)
             self.names |= found.names
-            self.owners.setdefault(key.owner, OwnerQueue(key.owner)).enter(found)
+            owned = self.owners.get(key.owner)
+            if owned is None:
+                owned = self.owners[key.owner] = OwnerQueue(key.owner)
+            owned.enter(found)
         return found
 
     def has_work(self) -> bool:
@@ -370,8 +377,7 @@ class Queue:
         """As `offer` for each; a class that gets many is put in order once."""
         touched: dict[int, TaskClass] = {}
         for array in arrays:
-            leasable = Leasable(array, 0)
-            if not array.queued and leasable.has_ready():
+            if not array.queued and (leasable := Leasable(array, 0)).has_ready():
                 array.queued = True
                 cls = self.listed_class_of(array)
                 cls.heap.append(self._entry(leasable))

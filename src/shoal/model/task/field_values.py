@@ -79,6 +79,11 @@ def argv(value: Any, field: str) -> tuple[str, ...]:
     return tuple(carried(word, f"{field}[{at}]") for at, word in enumerate(value))
 
 
+def stored_argv(value: list[str], field: str) -> tuple[str, ...]:
+    """The same as the database keeps it: it was checked when it was submitted."""
+    return (sys.intern(value[0]), *value[1:])
+
+
 def shell_text(value: Any, field: str) -> str:
     """A script for the shell."""
     found = short_text(value, field, limits.MAX_ARGV_BYTES)
