@@ -11,6 +11,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -158,9 +159,12 @@ class Reader:
     def outcomes(self, run: int, values: bool = False) -> Iterator[tuple[Any, ...]]:
         """What became of each task of a run that has a row, in order of their elements: element, state, exit_code,
         duration, host, cause, attempt, last_line, started, ended, and with `values` the small results, else ''."""
+        return chain.from_iterable(self._outcome_pages(run, values))
+
+    def _outcome_pages(self, run: int, values: bool) -> Iterator[list[tuple[Any, ...]]]:
         asked = {"run": run, "values": int(values), "most": MAX_SHOWN_RESULT, "after": 0, "limit": OUTCOMES}
         while page := self._connection.execute(SQL["list_outcomes"], asked).fetchall():
-            yield from page
+            yield page
             asked["after"] = page[-1][0]
 
     def task(self, run: int, element: int) -> Row | None:

@@ -14,8 +14,9 @@ the value that they returned, if it is small.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
 
 from shoal.client.config import find_target
 from shoal.client.console import say
@@ -32,9 +33,18 @@ AFTER = ("state", "exit_code", "duration", "host", "cause", "attempts", "result"
 TIMES = ("started", "ended")  # of calls, in seconds since 1970
 CALL = ("call", *TIMES)  # columns that calls have instead of parameters
 FIXED = frozenset((*BEFORE, *AFTER))
-Values = tuple[list[str], tuple[Any, ...]]  # columns and values of a row
+Outcome = tuple[Any, ...]  # what became of a task, as `OUTCOME` names it
+PAGE = 1_000  # rows that are made together
+_LINE = OUTCOME.index("last_line")
 _DIGITS = 18  # of a number that is read as such without further look
 _JSON_STARTS = frozenset('{["-0123456789tfn')
+
+
+class Page(NamedTuple):
+    """Rows that follow each other and have the same columns."""
+
+    columns: list[str]
+    rows: list[tuple[Any, ...]]
 
 
 def results(run: str | int, server: str | None = None) -> list[dict[str, Any]]:
@@ -51,40 +61,72 @@ def iterate(source: Source, run: str, flat: bool = False, raw: bool = False) -> 
 
     `raw`: values of calls are Python's own, else what JSON has of them.
     """
-    return (dict(zip(columns, values, strict=True)) for columns, values in value_rows(source, run, flat, raw))
+    pages = value_pages(source, run, flat, raw)
+    return (dict(zip(columns, values, strict=True)) for columns, rows in pages for values in rows)
 
 
-def value_rows(source: Source, run: str, flat: bool = False, raw: bool = False) -> Iterator[Values]:
-    """The same rows as columns and values: a hundred thousand dicts cost more than what is in them."""
+def value_pages(source: Source, run: str, flat: bool = False, raw: bool = False) -> Iterator[Page]:
+    """The same rows as columns and values: a hundred thousand dicts, made one by one, cost more than what is in them."""
     parse_run(run)
     info = source.run(run)
     arrays = sorted(info["arrays"], key=_first)
-    spans = iter(sorted(info["spans"], key=lambda span: int(span["low"])))
     rows = source.outcomes(run, values=any(array["task"].get("function") for array in arrays))
-    row, span = next(rows, None), next(spans, None)
+    outcomes = _Outcomes(rows, sorted(info["spans"], key=lambda span: int(span["low"])))
     waits = waits_for(source, info)
     for array in arrays:
         spec, first = parse_spec(array["task"]), _first(array)
         columns = [*BEFORE, *(CALL if spec.function else param_columns(spec).values()), *AFTER]
-        default: tuple[Any, ...] | None = None
-        for element, params in enumerate(each_element(spec), first):
-            while row is not None and row[0] < element:
-                row = next(rows, None)
-            while span is not None and span["high"] <= element:
-                span = next(spans, None)
-            if row is not None and row[0] == element:
-                found = row
-            elif span is not None and span["low"] <= element:
-                found = tuple([span.get(name) for name in OUTCOME])
-            else:
-                if default is None:
-                    default = tuple([{"state": "waiting" if waits(spec) else "ready"}.get(name) for name in OUTCOME])
-                found = default
-            task = f"{run}.{element}"
+        each = each_element(spec)
+
+        while params := list(islice(each, PAGE)):
+            found = outcomes.take(first, len(params), lambda spec=spec: waits(spec))  # type: ignore[misc]
             if spec.function:
-                yield _call_row(columns, task, spec, spec.calls[element - first], found, flat, raw)
+                for element, outcome in enumerate(found, first):
+                    call = spec.calls[element - _first(array)]
+                    yield _call_row(columns, f"{run}.{element}", spec, call, outcome, flat, raw)
             else:
-                yield _task_row(columns, task, params, found, flat)
+                yield from _task_pages(columns, _task_rows(run, first, params, found), found, flat)
+            first += len(params)
+
+
+class _Outcomes:
+    """What became of the elements of a run, from first to last: rows and spans as one."""
+
+    def __init__(self, rows: Iterator[Outcome], spans: Sequence[Mapping[str, Any]]) -> None:
+        self._rows, self._spans = rows, iter(spans)
+        self._ahead: list[Outcome] = []  # rows that were read, of elements that were not asked for yet
+        self._span = next(self._spans, None)
+
+    def take(self, low: int, count: int, waits: Callable[[], bool]) -> list[Outcome]:
+        """What became of so many elements; `waits`: is one with neither row nor span waiting?"""
+        rows, high = self._ahead, low + count
+        while not rows or rows[-1][0] < high - 1:
+            more = list(islice(self._rows, count))
+            if not more:
+                break
+            rows = rows + more
+        if len(rows) == count and rows[0][0] == low and rows[-1][0] == high - 1:  # rows are in order: these are all
+            self._ahead = []
+            return rows
+        by_element = {row[0]: row for row in rows if row[0] < high}
+        self._ahead = [row for row in rows if row[0] >= high]
+        found, unknown = [], None
+        for element in range(low, high):
+            outcome = by_element.get(element) or self._in_span(element)
+            if outcome is None:
+                unknown = unknown or _outcome_of({"state": "waiting" if waits() else "ready"})
+                outcome = unknown
+            found.append(outcome)
+        return found
+
+    def _in_span(self, element: int) -> Outcome | None:
+        while self._span is not None and self._span["high"] <= element:
+            self._span = next(self._spans, None)
+        return _outcome_of(self._span) if self._span is not None and self._span["low"] <= element else None
+
+
+def _outcome_of(known: Mapping[str, Any]) -> Outcome:
+    return tuple([known.get(name) for name in OUTCOME])
 
 
 def _first(array: Mapping[str, Any]) -> int:
@@ -125,27 +167,39 @@ def axis_values(axis: Axis) -> Iterator[Any]:
             yield from range(start, start + piece.count * step, step)
 
 
-def _task_row(columns: list[str], task: str, params: tuple[Any, ...], found: tuple[Any, ...], flat: bool) -> Values:
-    """A row with the parsed last line as `result`; `flat`: members of a result that is an object become columns."""
-    _, state, exit_code, duration, host, cause, attempt, line, *_ = found
-    value: Any = parse_line(line) if line else None
-    is_nested = flat and isinstance(value, (dict, list))
-    values = (
-        task, *params, state, exit_code, duration if duration is None else round(duration, 3), host or None,
-        cause or None, attempt or 0, line if is_nested else value,
-    )  # fmt: skip
-    if not is_nested or isinstance(value, list):
-        return columns, values
-    members = {
-        name: json.dumps(member, ensure_ascii=False) if isinstance(member, (dict, list)) else member
-        for name, member in value.items()
-    }
-    return _with_members(columns, values, members)
+def _task_rows(
+    run: str, first: int, params: Sequence[tuple[Any, ...]], found: Sequence[Outcome]
+) -> list[tuple[Any, ...]]:
+    """Rows with the parsed last line as `result`."""
+    return [
+        (f"{run}.{element}", *given, state, exit_code, duration if duration is None else round(duration, 3),
+            host or None, cause or None, attempt or 0, parse_line(line) if line else None)
+        for element, given, (_, state, exit_code, duration, host, cause, attempt, line, _, _, _)
+        in zip(range(first, first + len(params)), params, found, strict=True)
+    ]  # fmt: skip
+
+
+def _task_pages(
+    columns: list[str], rows: list[tuple[Any, ...]], found: Sequence[Outcome], flat: bool
+) -> Iterator[Page]:
+    """The rows; `flat`: a nested result stays the line it was, and members of one that is an object become columns."""
+    if not flat or not any(isinstance(row[-1], (dict, list)) for row in rows):
+        yield Page(columns, rows)
+        return
+    for (*row, value), outcome in zip(rows, found, strict=True):
+        if isinstance(value, dict):
+            members = {
+                name: json.dumps(member, ensure_ascii=False) if isinstance(member, (dict, list)) else member
+                for name, member in value.items()
+            }
+            yield _with_members(columns, (*row, outcome[_LINE]), members)
+        else:
+            yield Page(columns, [(*row, outcome[_LINE] if isinstance(value, list) else value)])
 
 
 def _call_row(
     columns: list[str], task: str, spec: Spec, call: str, found: tuple[Any, ...], flat: bool, raw: bool
-) -> Values:
+) -> Page:
     """A row of a call, with the value that it returned as `result`; `flat`: members of a dict become columns, too."""
     _, state, exit_code, duration, host, cause, attempt, _, started, ended, text = found
     value: Any = None
@@ -157,15 +211,15 @@ def _call_row(
         task, call_text(spec.labels.get("function", "call"), call), _moment(started), _moment(ended), state, exit_code,
         duration if duration is None else round(duration, 3), host or None, cause or None, attempt or 0, value,
     )  # fmt: skip
-    return _with_members(columns, values, value) if flat and isinstance(value, dict) else (columns, values)
+    return _with_members(columns, values, value) if flat and isinstance(value, dict) else Page(columns, [values])
 
 
-def _with_members(columns: list[str], values: tuple[Any, ...], members: Mapping[Any, Any]) -> Values:
+def _with_members(columns: list[str], values: tuple[Any, ...], members: Mapping[Any, Any]) -> Page:
     """A row to which the members of its result are added."""
     row = dict(zip(columns, values, strict=True))
     for name, member in members.items():
         row[f"result_{name}" if name in row else str(name)] = member
-    return [*row], tuple(row.values())
+    return Page([*row], [tuple(row.values())])
 
 
 def _moment(seconds: Any) -> float | None:

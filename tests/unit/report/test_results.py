@@ -55,6 +55,23 @@ def test_spans_fill_the_elements_that_never_had_a_row() -> None:
     ]
 
 
+@pytest.mark.parametrize("page", [1, 2, 3, 5, 1_000])
+@pytest.mark.parametrize("kept", [(1, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 3, 5, 9), (4, 5, 6), (9,), ()])
+def test_pages_of_rows_may_end_anywhere(page: int, kept: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.report.results.PAGE", page)
+    span = {"low": 7, "high": 9, "state": "cancelled", "cause": "cancelled", "message": "enough", "ended": 3.0}
+    info = run_info([SWEEP, {"command": ["one"]}, {"command": ["sim", "{i}"], "array": "1-4"}], spans=[span])
+    lines = {n: '{"a": 1}' if n == 3 else "[1]" if n == 5 else str(n) for n in kept}
+    source = FakeSource(info, [task_row(n, last_line=lines[n]) for n in kept])
+    found = list(iterate(source, "r1", flat=True))
+    assert [row["task"] for row in found] == [f"r1.{n}" for n in range(1, 10)]
+    others = ["ready"] * 6 + ["cancelled"] * 2 + ["ready"]
+    assert [row["state"] for row in found] == ["succeeded" if n in kept else others[n - 1] for n in range(1, 10)]
+    values = {n: line if n in (3, 5) else n for n, line in lines.items()}
+    assert [row["result"] for row in found] == [values.get(n) for n in range(1, 10)]
+    assert [row.get("a") for row in found] == [1 if n == 3 and n in kept else None for n in range(1, 10)]
+
+
 def test_children_wait_until_all_parents_succeeded() -> None:
     child = {"name": "merge", "command": ["merge"], "after": ["sim"]}
     some = FakeSource(run_info([SWEEP, child]), [task_row(1), task_row(2), task_row(3)])

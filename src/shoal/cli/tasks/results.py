@@ -6,8 +6,7 @@ import csv
 import itertools
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import click
 
@@ -16,7 +15,7 @@ from shoal.cli.output.tables import print_lines, table
 from shoal.cli.session import LIMIT_OPTION, Session, say, server_option
 from shoal.model.quantities import many
 from shoal.report.data_source import Json, latest_run
-from shoal.report.results import TIMES, Values, columns_of, iterate, value_rows
+from shoal.report.results import TIMES, Page, columns_of, iterate, value_pages
 from shoal.report.run_names import find_run
 
 TABLE_ROWS = 100
@@ -50,7 +49,7 @@ def results(run: str | None, as_csv: bool, as_json: bool, limit: int | None, ser
         run = latest_run(source, say) if run is None else find_run(source, run, say)
         info = source.run(run)
         if as_csv:
-            _write_csv(columns_of(info), itertools.islice(value_rows(source, run, flat=True), limit or None))
+            _write_csv(columns_of(info), _limited(value_pages(source, run, flat=True), limit or None))
             return
         rows: Iterator[Json] = itertools.islice(iterate(source, run, flat=not as_json), limit or None)
         if as_json:
@@ -60,23 +59,32 @@ def results(run: str | None, as_csv: bool, as_json: bool, limit: int | None, ser
             _print_results(info, rows, limit)
 
 
-def _write_csv(columns: list[str], rows: Iterator[Values]) -> None:
-    peeked = list(itertools.islice(rows, CSV_PEEK))
+def _limited(pages: Iterator[Page], limit: int | None) -> Iterator[Page]:
+    """So many rows of them."""
+    for columns, rows in pages:
+        yield Page(columns, rows[:limit])
+        if limit is not None:
+            limit -= len(rows)
+            if limit <= 0:
+                return
+
+
+def _write_csv(columns: list[str], pages: Iterator[Page]) -> None:
+    peeked, count = [], 0
+    for page in pages:
+        peeked.append(page)
+        count += len(page.rows)
+        if count >= CSV_PEEK:
+            break
     # Members that only later rows have are still in the `result` column, which holds the whole line.
-    names = list(dict.fromkeys([*columns, *itertools.chain.from_iterable(found for found, _ in peeked)]))
+    names = list(dict.fromkeys([*columns, *itertools.chain.from_iterable(page.columns for page in peeked)]))
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(names)
-    writer.writerows(_in_order(names, itertools.chain(peeked, rows)))
-
-
-def _in_order(names: list[str], rows: Iterable[Values]) -> Iterator[Sequence[Any]]:
-    """The values of each row under these names; most rows have just these columns, in this order."""
-    last: list[str] | None = None
-    is_same = False
-    for columns, values in rows:
-        if columns is not last:
-            last, is_same = columns, columns == names
-        yield values if is_same else [*map(dict(zip(columns, values, strict=True)).get, names)]
+    for page in itertools.chain(peeked, pages):
+        if page.columns == names:
+            writer.writerows(page.rows)
+        else:
+            writer.writerows([*map(dict(zip(page.columns, row, strict=True)).get, names)] for row in page.rows)
 
 
 def _print_results(info: Json, rows: Iterator[Json], limit: int | None) -> None:
