@@ -8,6 +8,7 @@ Everything large is imported inside `invoke`, so that Ctrl-C is handled while it
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from shoal.model.errors import BadInput, ShoalError, Unreachable
 
 OK, FAILED, USAGE, REFUSED, UNREACHABLE, INTERRUPTED, INTERNAL = 0, 1, 2, 3, 4, 130, 70
+GARBAGE = (50_000, 20, 100)  # what a command imports, and the rows that it prints, are hardly ever garbage
 OWN_FAILURE = 125  # of `shoal run` with one command, whose own exit status it has otherwise
 
 
@@ -84,6 +86,7 @@ def status_of(error: ShoalError) -> int:
 
 def main() -> None:
     """The entry point of the `shoal` command."""
+    gc.set_threshold(*GARBAGE)
     for stream in (sys.stdout, sys.stderr):
         # A name in another alphabet must not end a command on a terminal that cannot show it.
         reconfigure = getattr(stream, "reconfigure", None)
