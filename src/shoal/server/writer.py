@@ -27,6 +27,8 @@ from shoal.server.disk_reserve import Reserve, is_full
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 ALONE = 0.01  # seconds that changes wait to be batched, if nobody waits for their commit
+CROWD = 4  # answers that waited for one commit, from which on the loop gathers what it has at hand before the next
+GATHER = 0.02  # seconds that it gathers at most
 RETRY_FULL = 1.0  # seconds between tries while the disk is full
 STUCK_END = 3.0  # seconds that a server that is to end waits for space for its last changes
 GOODBYE = 2.0  # seconds that a server whose database is gone still answers requests with that error
@@ -41,7 +43,10 @@ class Writer:
 
     def __init__(self, database: Database, loop: asyncio.AbstractEventLoop, reserve: Reserve) -> None:
         self._database, self._loop, self._reserve = database, loop, reserve
-        self._queue: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[list[_Entry] | None] = queue.SimpleQueue()
+        self._gathered: list[_Entry] = []  # on the loop, for the next commit
+        self._gathering_since = 0.0
+        self._is_crowded = False  # many answers waited for the last commit
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._unsettled = 0  # entries queued and not yet committed
         self.trouble = ""  # not empty: the disk is full, nothing new can be accepted
@@ -62,14 +67,30 @@ class Writer:
             if then is not None:
                 then()
             return
+        self._gather(_Entry(changes, then))
+
+    def _gather(self, entry: _Entry) -> None:
+        """Hand an entry to the thread: at once, or where many exchanges are at work together with those that the loop has
+        at hand. A commit costs the same for one exchange as for a hundred, and takes the interpreter from the loop."""
         self._unsettled += 1
-        self._queue.put(_Entry(changes, then))
+        self._gathered.append(entry)
+        if not self._is_crowded or entry.query is not None:
+            self._hand_over()
+        elif len(self._gathered) == 1:
+            self._gathering_since = self._loop.time()
+            self._loop.call_soon(self._hand_over)  # after everything that is ready now
+        elif self._loop.time() - self._gathering_since >= GATHER:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        if self._gathered:
+            self._queue.put(self._gathered)
+            self._gathered = []
 
     async def ask(self, query: Callable[[Database], T]) -> T:
         """Run a query on the writer's thread, after everything that was queued before it."""
         answer: asyncio.Future[T] = self._loop.create_future()
-        self._unsettled += 1
-        self._queue.put(_Entry((), None, lambda db: self._answer(answer, query)))
+        self._gather(_Entry((), None, lambda db: self._answer(answer, query)))
         return await answer
 
     async def settled(self) -> None:
@@ -93,6 +114,7 @@ class Writer:
         """Write what is queued, then close the database. A full disk is waited for only a moment: a server that keeps the
         lock and answers nobody would keep everybody else out."""
         self._end_by = time.monotonic() + STUCK_END
+        self._hand_over()
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
 
@@ -103,7 +125,7 @@ class Writer:
         displaced = self._database.displaced()
         if displaced:
             self.gone = displaced
-            self._queue.put(_Entry((), None, lambda database: self._leave()))
+            self._gather(_Entry((), None, lambda database: self._leave()))
             self.on_gone()
         elif self.trouble and not self._stuck_since and self._reserve.keep():
             log.warning("the disk has space again: %d bytes are free", self._reserve.free())
@@ -112,23 +134,23 @@ class Writer:
     # --- on the writer's thread
     def _run(self) -> None:
         while True:
-            entry = self._queue.get()
+            found = self._queue.get()
             entries: list[_Entry] = []
             is_awaited = False
-            while entry is not None:
-                entries.append(entry)
-                is_awaited = is_awaited or entry.then is not None
-                if entry.query is not None:
+            while found is not None:
+                entries += found
+                is_awaited = is_awaited or any(entry.then is not None for entry in found)
+                if found[-1].query is not None:  # handed over at once, so it is the last of them
                     break
                 try:
                     # Changes for which nobody waits, such as leases, are batched for a moment: another commit in the
                     # middle of a call would only delay the loop that has to answer.
-                    entry = self._queue.get(not is_awaited, ALONE)
+                    found = self._queue.get(not is_awaited, ALONE)
                 except queue.Empty:
                     break
             if entries:
                 self._write(entries)
-            if entry is None:
+            if found is None:
                 self.gone = self.gone or self._database.displaced()
                 if self.gone:
                     self._leave()
@@ -255,12 +277,15 @@ class Writer:
     # --- on the loop
     def _settle(self, entries: list[_Entry]) -> None:
         self._unsettled -= len(entries)
+        answered = 0
         for entry in entries:
             if entry.then is not None:
+                answered += 1
                 try:
                     entry.then()
                 except Exception:  # must not keep the other callbacks from running
                     log.exception("a callback after a commit failed")
+        self._is_crowded = answered >= (2 if self._is_crowded else CROWD)
         self.on_commit()
 
 

@@ -6,12 +6,14 @@ import asyncio
 import logging
 import os
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
 from shoal.db.sqlite import Database
+from shoal.model.event import Event
 from shoal.server import writer as writing
 from shoal.server.disk_reserve import Reserve
 from shoal.server.writer import DEFECT, Writer
@@ -145,3 +147,79 @@ def test_a_rescue_has_the_space_of_the_reserve(
     with Database.open(tmp_path / "shoal.db") as database:
         asyncio.run(live(database))
     assert had == [False] and exits == [DEFECT]
+
+
+class Crowd:
+    """Answers that wait for commits, each with an event of its own."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer, self.loop = writer, asyncio.get_running_loop()
+        self.seq = 0
+
+    def put(self) -> asyncio.Future[None]:
+        self.seq += 1
+        done: asyncio.Future[None] = self.loop.create_future()
+        self.writer.put([Event(self.seq, 1.0, "server_started")], lambda: done.set_result(None))
+        return done
+
+    async def exchange(self, times: int) -> None:
+        for _ in range(times):
+            await self.put()
+
+
+def test_answers_of_many_exchanges_at_work_share_a_commit_and_one_alone_does_not_wait(
+    tmp_path: Path, reserve: Reserve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Database.apply
+
+    def slow(database: Database, changes: Any) -> None:
+        time.sleep(0.005)  # meanwhile the answers of a crowd are waited for
+        real(database, changes)
+
+    monkeypatch.setattr(Database, "apply", slow)
+
+    async def live(database: Database) -> None:
+        writer = Writer(database, asyncio.get_running_loop(), reserve)
+        writer.start()
+        crowd = Crowd(writer)
+        await asyncio.gather(*(crowd.exchange(3) for _ in range(40)))
+        assert writer.commits <= 8, "what the loop has at hand goes together"
+        await crowd.exchange(2)
+        before = writer.commits
+        for _ in range(3):
+            answer = crowd.put()
+            assert not writer._gathered, "nobody else is at work: it is handed over at once"
+            await answer
+        assert writer.commits == before + 3
+        assert writer.is_settled
+        await writer.stop()
+
+    with Database.open(tmp_path / "shoal.db", durability="normal") as database:
+        asyncio.run(live(database))
+
+
+def test_what_is_gathered_is_neither_kept_for_long_nor_lost_at_the_end(
+    tmp_path: Path, reserve: Reserve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def live(database: Database) -> list[bool]:
+        writer = Writer(database, asyncio.get_running_loop(), reserve)
+        writer.start()
+        crowd = Crowd(writer)
+        writer._is_crowded = True
+        crowd.put()
+        assert writer._gathered
+        assert await writer.ask(lambda db: db._one("last_event")) == 1, "a question comes behind it"
+        writer._is_crowded = True
+        monkeypatch.setattr(writing, "GATHER", 0.0)
+        crowd.put(), crowd.put()
+        assert not writer._gathered, "a loop that is at work for long does not keep it"
+        monkeypatch.undo()
+        writer._is_crowded = True
+        last = crowd.put()
+        await writer.stop()
+        return [last.done()]
+
+    path = tmp_path / "shoal.db"
+    assert asyncio.run(live(Database.open(path, durability="normal"))) == [True]
+    with Database.open(path) as database:
+        assert database._one("last_event") == 4
