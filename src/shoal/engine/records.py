@@ -23,7 +23,7 @@ from shoal.model.rangeset import RangeSet
 from shoal.model.states import PilotState, TaskState
 from shoal.model.task.spec import FIELDS, Needs, Spec
 from shoal.model.task.visible import View
-from shoal.wire.messages import PROTOCOL, Capacity, Order, Reply, TagValue
+from shoal.wire.messages import PROTOCOL, Capacity, Lease, Order, Reply, TagValue
 
 if TYPE_CHECKING:
     from shoal.engine.matching.classes import TaskClass
@@ -233,6 +233,13 @@ NO_CHUNKS: list[Chunk] = EmptyList()
 SHARED: tuple[Sized, ...] = (NO_ELEMENTS, NO_TASKS, NO_TARGETS, NO_APART, NO_PARENTS, NO_CHILDREN, NO_CHUNKS)
 
 
+class SharedLease(NamedTuple):
+    """What the leases of all elements of an array have in common, while its spec is this one."""
+
+    spec: Spec
+    lease: Lease
+
+
 @dataclass(slots=True, eq=False)
 class Array:
     """One spec of a run in memory: elements first .. first + count - 1."""
@@ -259,6 +266,7 @@ class Array:
     cls: TaskClass | None = None
     since: float = 0.0  # when its elements became ready
     known_trait: str = ""
+    shared_lease: SharedLease | None = None
 
     @property
     def trait(self) -> str:

@@ -115,10 +115,10 @@ def own_command(lease: Lease, at: int) -> list[str]:
 
 def single(lease: Lease, at: int = 0) -> Lease:
     """One element of a lease (counted from 0) with placeholders filled and its seed made."""
-    attempt = shift(parse_attempt(lease.attempt), at)
+    attempt = str(shift(parse_attempt(lease.attempt), at)) if at else lease.attempt
     if not lease.params:  # nothing has holes: only what is made for this element differs
         return altered(
-            lease, attempt=str(attempt), env=own_env(lease, at), count=1, seed=None,
+            lease, attempt=attempt, env=own_env(lease, at), count=1, seed=None,
             calls=lease.calls[at : at + 1],
         )  # fmt: skip
     params = lease.params[at]
@@ -131,7 +131,7 @@ def single(lease: Lease, at: int = 0) -> Lease:
 
     return altered(
         lease,
-        attempt=str(attempt),
+        attempt=attempt,
         command=own_command(lease, at),
         shell=fill_shell(lease.shell, params) if lease.shell is not None else None,
         env=own_env(lease, at),

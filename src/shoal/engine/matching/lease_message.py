@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 
-from shoal.engine.records import NO_NEEDS, Array, Attempt, Chunk
+from shoal.engine.records import NO_NEEDS, Array, Attempt, Chunk, SharedLease
 from shoal.model.file_names import environment_name
 from shoal.model.task.spec import OWN, Needs, Spec
 from shoal.model.task.sweep import Value, fill
@@ -51,33 +51,52 @@ def _lease(
 ) -> Lease:
     run, at = array.run, low - array.first
     params = [parameters(spec, offset) for offset in range(at, at + high - low)] if spec.sweep is not None else []
+    lease = altered(
+        _shared(array, spec, state_dir),
+        attempt=first,
+        count=high - low,
+        params=params,
+        calls=list(spec.calls[at : at + high - low]) if spec.function else [],
+        proof=proof,
+        precedence=precedence,
+    )
+    if params and (_has_holes(spec.cwd) or _has_holes(spec.stdin)):  # only leases of one element have such paths
+        cwd = lease.cwd if spec.cwd in (None, OWN) else posixpath.join(run.cwd, fill(str(spec.cwd), params[0]))
+        stdin = posixpath.join(cwd, fill(spec.stdin, params[0])) if spec.stdin is not None else None
+        lease = altered(lease, cwd=cwd, stdin=stdin)
+    return lease
 
-    def put(text: str) -> str:
-        """Fill in the parameters of a path: only leases of one element have such paths."""
-        return fill(text, params[0]) if params else text
+
+def _has_holes(path: str | None) -> bool:
+    return path is not None and ("{" in path or "}" in path)
+
+
+def _shared(array: Array, spec: Spec, state_dir: str) -> Lease:
+    """What the leases of all elements have in common; it is kept for arrays of several."""
+    known = array.shared_lease
+    if known is not None and known.spec is spec:
+        return known.lease
+    run = array.run
 
     def stream_file(name: str) -> str:
         """A file of the submitter's; its parameters are filled in with those of the command (`chunk.single`)."""
-        base = run.cwd.replace("{", "{{").replace("}", "}}") if params else run.cwd
+        base = run.cwd.replace("{", "{{").replace("}", "}}") if spec.sweep is not None else run.cwd
         return posixpath.join(base, name) if name else ""
 
-    cwd = run.cwd if spec.cwd in (None, OWN) else posixpath.join(run.cwd, put(str(spec.cwd)))
-    return altered(
+    cwd = run.cwd if spec.cwd in (None, OWN) else posixpath.join(run.cwd, str(spec.cwd))
+    lease = altered(
         _NOTHING,
-        attempt=first,
         room=_room(spec.needs),
         rerun=spec.rerun.value,
         cwd=cwd,
         own=spec.cwd == OWN,
         env_file=run.env_file or (posixpath.join(state_dir, environment_name(run.number)) if state_dir else ""),
-        stdin=posixpath.join(cwd, put(spec.stdin)) if spec.stdin is not None else None,
+        stdin=posixpath.join(cwd, spec.stdin) if spec.stdin is not None else None,
         stdout=stream_file(spec.stdout),
         stderr=stream_file(spec.stderr),
-        count=high - low,
-        params=params,
         seed=run.seed,
-        calls=list(spec.calls[at : at + high - low]) if spec.function else [],
-        proof=proof,
-        precedence=precedence,
         **spec.leased,
     )
+    if array.count > 1 and spec is array.spec:
+        array.shared_lease = SharedLease(spec, lease)
+    return lease

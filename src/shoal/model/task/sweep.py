@@ -238,6 +238,8 @@ def holes(text: str) -> list[str]:
 def fill(text: str, params: dict[str, Value]) -> str:
     """Put parameters into `{placeholders}`; `{{` and `}}` mean the braces themselves. Values are put in as they are:
     what a shell reads is filled by `shell_quote.fill_shell`."""
+    if "{" not in text and "}" not in text:
+        return text
     return HOLE.sub(lambda found: found[0][0] if found[0] in ("{{", "}}") else hole_value(found, params), text)
 
 

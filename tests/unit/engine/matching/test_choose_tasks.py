@@ -201,6 +201,22 @@ def test_a_lease_holds_everything_the_pilot_needs() -> None:
     assert first.env["SHOAL_INDEX"] == "1"
 
 
+def test_leases_of_one_array_differ_in_their_own_only_and_follow_its_fields() -> None:
+    stand = Stand()
+    run = stand.submit({"array": "1-3", "memory": "1G", "time": "90s", "env": {"A": "x"}}, cwd="/data")
+    pilot = stand.pilot()
+    (first,) = pilot.pull()
+    first.env["A"] = "another"
+    stand.set(run, memory="2G", time="60s")
+    (second,) = pilot.talk(good(first.attempt, duration=50.0)).leases
+    (third,) = pilot.talk(good(second.attempt, duration=50.0)).leases
+    assert (first.room.memory, first.time) == (1 << 30, 90.0)
+    assert (second.room.memory, second.time) == (third.room.memory, third.time) == (2 << 30, 60.0)
+    assert [lease.env["A"] for lease in (second, third)] == ["x", "x"]
+    assert [lease.env["SHOAL_INDEX"] for lease in (first, second, third)] == ["1", "2", "3"]
+    assert elements([first, second, third]) == [f"r{run}.{at}" for at in (1, 2, 3)]
+
+
 def test_the_index_of_a_slurm_array_is_its_own_number() -> None:
     stand = Stand()
     stand.submit({"array": "7-9:2"})
