@@ -238,6 +238,7 @@ class SharedLease(NamedTuple):
 
     spec: Spec
     lease: Lease
+    is_plain: bool  # no text of it has placeholders
 
 
 @dataclass(slots=True, eq=False)

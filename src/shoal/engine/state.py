@@ -288,10 +288,11 @@ class State:
 
     def drop_attempt(self, task: Task, attempt: AttemptId) -> None:
         """An attempt is no longer live: its capacity is free again, and counts no more for its owner."""
-        holder = self.pilots.get(task.live[attempt].pilot)
-        if holder is not None:
-            self.lend(task.array, task.live[attempt], holder, False)
-        gone = task.live.pop(attempt)
+        gone = task.live[attempt]
+        pilot = self.pilots.get(gone.pilot)
+        if gone.lends and pilot is not None:
+            self.lend(task.array, gone, pilot, False)
+        del task.live[attempt]
         self.orphans.pop(attempt, None)
         owner, needs = task.array.run.owner, gone.needs
         if gone.site is not None:
@@ -301,10 +302,11 @@ class State:
             self.accounting.tree.end(owner, self.now, gone.cores, gone.counted, gone.took)
         elif gone.took:
             self.accounting.tree.end(owner, self.now, 0, self.now, gone.took)
-        pilot = self.pilots.get(gone.pilot)
-        if pilot is not None and pilot.lone == attempt:
+        if pilot is None:
+            return
+        if pilot.lone == attempt:
             pilot.lone = None
-        if pilot is not None and pilot.live.pop(attempt, None) is not None:
+        if pilot.live.pop(attempt, None) is not None:
             pilot.free = give(pilot.free, needs)
             self.settle_pilot(pilot)
 

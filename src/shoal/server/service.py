@@ -317,6 +317,8 @@ class Service:
 
     def _keep_tails(self, exchange: Exchange) -> None:
         """Write the streams of a pilot that cannot reach our log directory itself: of its own attempts only."""
+        if not exchange.tails and not self.uploaded_logs.has_sent(exchange.pilot):
+            return
         pilot = self.engine.state.pilots.get(exchange.pilot)
         if pilot is None or pilot.session != digest(exchange.session) or pilot.has_heard(exchange.seq):
             return  # a stranger, or a repeated exchange: later output may be here already

@@ -43,6 +43,10 @@ class UploadedLogs:
         self._senders: set[str] = set()  # pilots that sent a piece: the others write into the directory themselves
         self._expected: OrderedDict[str, _Expected] = OrderedDict()  # by file
 
+    def has_sent(self, pilot: str) -> bool:
+        """True if pieces came from a pilot of this name, so that its reports promise more."""
+        return pilot in self._senders
+
     def receive(self, state: State, pilot: Pilot, exchange: Exchange) -> None:
         """Write the pieces of an exchange, of the pilot's own attempts only, and note what its reports promise."""
         for piece in exchange.tails:

@@ -96,10 +96,14 @@ def own_env(lease: Lease, at: int) -> dict[str, str]:
     params: dict[str, ParamValue] = lease.params[at] if lease.params else {}
     env = {name: fill(value, params) for name, value in lease.env.items()} if lease.params else dict(lease.env)
     if lease.seed is not None:
-        element = _first(lease.attempt) + at
-        env["SHOAL_SEED"] = str(seed_of(lease.seed, element))
-        env["SHOAL_INDEX"] = str(params["i"]) if "i" in params else str(element)
+        set_element(env, lease.seed, _first(lease.attempt) + at, params)
     return env
+
+
+def set_element(env: dict[str, str], seed: int, element: int, params: dict[str, ParamValue]) -> None:
+    """Add the variables that tell a task which element it is."""
+    env["SHOAL_SEED"] = str(seed_of(seed, element))
+    env["SHOAL_INDEX"] = str(params["i"]) if "i" in params else str(element)
 
 
 @lru_cache(maxsize=16)

@@ -8,7 +8,7 @@ from shoal.engine.records import NO_NEEDS, Array, Attempt, Chunk, SharedLease
 from shoal.model.file_names import environment_name
 from shoal.model.task.spec import OWN, Needs, Spec
 from shoal.model.task.sweep import Value, fill
-from shoal.wire.chunk import altered, single
+from shoal.wire.chunk import altered, set_element, single
 from shoal.wire.messages import Capacity, Lease
 
 _NOTHING = Lease("", Capacity(), "")  # the fields that a lease has of itself
@@ -24,21 +24,27 @@ def lease_of(array: Array, attempt: Attempt, state_dir: str, proof: str = "") ->
     element = attempt.id.element
     task = array.tasks.get(element)
     spec = array.spec if task is None else task.spec
-    lease = _lease(array, spec, str(attempt.id), element, element + 1, state_dir, proof, attempt.precedence)
+    shared = _shared(array, spec, state_dir)
+    name, is_plain = str(attempt.id), shared.is_plain and not spec.function
+    if is_plain:
+        env = dict(shared.lease.env)
+        set_element(env, array.run.seed, element, parameters(spec, element - array.first))
+        lease = altered(shared.lease, attempt=name, env=env, seed=None, proof=proof, precedence=attempt.precedence)
+    else:
+        lease = _lease(array, shared, name, element, element + 1, proof, attempt.precedence)
     if attempt.needs is not NO_NEEDS and attempt.needs != spec.needs:
         lease = altered(lease, room=_room(attempt.needs))
     if task is not None and task.lane is not None:
         lease = altered(lease, lane=task.lane.name)
     if task is not None and task.special is not None:
         lease = altered(lease, restored=task.special.files, part=task.special.part)
-    return lease if lease.function else single(lease)
+    return lease if is_plain or lease.function else single(lease)
 
 
 def lease_of_chunk(chunk: Chunk, low: int, high: int, state_dir: str, proof: str = "") -> Lease:
     """The lease of elements low .. high - 1 of a chunk."""
-    lease = _lease(
-        chunk.array, chunk.array.spec, str(chunk.attempt(low)), low, high, state_dir, proof, chunk.precedence
-    )
+    shared = _shared(chunk.array, chunk.array.spec, state_dir)
+    lease = _lease(chunk.array, shared, str(chunk.attempt(low)), low, high, proof, chunk.precedence)
     return lease if chunk.lane is None else altered(lease, lane=chunk.lane.name)
 
 
@@ -46,13 +52,11 @@ def _room(needs: Needs) -> Capacity:
     return Capacity(needs.cores, needs.memory, needs.disk, needs.gpus)
 
 
-def _lease(
-    array: Array, spec: Spec, first: str, low: int, high: int, state_dir: str, proof: str, precedence: int
-) -> Lease:
-    run, at = array.run, low - array.first
+def _lease(array: Array, shared: SharedLease, first: str, low: int, high: int, proof: str, precedence: int) -> Lease:
+    run, spec, at = array.run, shared.spec, low - array.first
     params = [parameters(spec, offset) for offset in range(at, at + high - low)] if spec.sweep is not None else []
     lease = altered(
-        _shared(array, spec, state_dir),
+        shared.lease,
         attempt=first,
         count=high - low,
         params=params,
@@ -67,15 +71,15 @@ def _lease(
     return lease
 
 
-def _has_holes(path: str | None) -> bool:
-    return path is not None and ("{" in path or "}" in path)
+def _has_holes(text: str | None) -> bool:
+    return text is not None and ("{" in text or "}" in text)
 
 
-def _shared(array: Array, spec: Spec, state_dir: str) -> Lease:
+def _shared(array: Array, spec: Spec, state_dir: str) -> SharedLease:
     """What the leases of all elements have in common; it is kept for arrays of several."""
     known = array.shared_lease
     if known is not None and known.spec is spec:
-        return known.lease
+        return known
     run = array.run
 
     def stream_file(name: str) -> str:
@@ -97,6 +101,8 @@ def _shared(array: Array, spec: Spec, state_dir: str) -> Lease:
         seed=run.seed,
         **spec.leased,
     )
+    is_plain = spec.sweep is None or not any(map(_has_holes, (*spec.texts, lease.stdout, lease.stderr)))
+    made = SharedLease(spec, lease, is_plain)
     if array.count > 1 and spec is array.spec:
-        array.shared_lease = SharedLease(spec, lease)
-    return lease
+        array.shared_lease = made
+    return made

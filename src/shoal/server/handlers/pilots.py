@@ -109,9 +109,8 @@ class PilotsHandler(CallHandler):
         self._check_session(call, exchange)
         call.rest()
         pilot = self.service.engine.state.pilots.get(exchange.pilot)
-        if pilot is not None:
-            if _is_read_here(exchange):
-                check_exchange(exchange, pilot)  # the engine checks it, too, but only when its content was read
+        if pilot is not None and _is_read_here(exchange):
+            check_exchange(exchange, pilot)  # the engine checks it, too, but only when its content was read
             if exchange.protocol < NONCES_SINCE:
                 exchange = complete(self.service.engine.state, pilot, exchange)
             if pilot.session == digest(exchange.session):  # otherwise it is refused

@@ -222,7 +222,7 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
     "forgets the quota": (State.lend, "if attempt.site is not None:", "if False:", "counted"),
     "forgets at the end of an attempt": (
         State.drop_attempt,
-        "if holder is not None:",
+        "if gone.lends and pilot is not None:",
         "if False:",
         "free|lent|counted",
     ),
