@@ -10,6 +10,7 @@ import base64
 import contextlib
 import functools
 import hashlib
+import json
 import os
 import pickle
 import re
@@ -53,6 +54,7 @@ from tests.integration.guests import (
     Answer,
     Guests,
     Person,
+    Pilot,
     leaks,
     serving,
     without,
@@ -1035,6 +1037,34 @@ def test_eu_hpc_2020_stolen_credentials_end_at_once(tmp_path: Path) -> None:
             assert guests.ask("POST", "/v1/pilots", guests.register(ANNA), token=person.enrol.secret).status == 401
             assert person.host.talk().status == 403
         assert guests.ask("GET", "/v1/runs", token=guests.people[MIKE].token).code == "token_revoked"
+
+
+def test_a_connection_on_which_a_pilot_proved_itself_is_nobody_elses_and_ends_with_the_pilot(tmp_path: Path) -> None:
+    """The server keeps with a connection who sent the last request: whoever sends another session is somebody else."""
+    with serving(tmp_path / "guests") as guests:
+        guests.invite()
+        first, second = guests.people[ANNA].host, guests.people[MIKE].host
+        kept = UnixHTTPConnection(guests.url)
+
+        def ask(path: str, message: dict[str, Any], token: str) -> int:
+            fields = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+            kept.request("POST", f"/v1/pilots/{path}/exchange", json.dumps(message), fields)
+            response = kept.getresponse()
+            response.read()
+            return response.status
+
+        def talk(pilot: Pilot) -> int:
+            tail = {"attempt": "r1.1#1@1", "stream": "stdout", "text": "", "offset": 0}  # it is answered at once
+            return ask(pilot.name, pilot.message(tails=[tail]), pilot.session)
+
+        assert [talk(first), talk(first), talk(second), talk(first)] == [200] * 4
+        assert ask(first.name, first.message(), second.session) == 401
+        assert ask(second.name, second.message(), first.session) == 401
+        assert ask(first.name, first.message(), first.session[:-1] + "-") in (401, 409)
+        assert talk(first) == 200
+        guests.do("POST", "/v1/tokens/revoke", {"all": True})
+        assert talk(first) == first.talk().status == 403
+        kept.close()
 
 
 def test_d1_an_outsider_learns_nothing(guests: Guests) -> None:

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from shoal.db.database_lock import refusal_of
@@ -64,10 +65,10 @@ def make_app(context: Context) -> Callable[[Request], Awaitable[Response]]:
         "manage": ManageHandler(context),
         "peek": PeekHandler(context),
     }
-    handlers: dict[Route, Handler] = {}
+    handlers: dict[str, Handler] = {}
     for route in ROUTES:
         module, _, method = route.handler.partition(".")
-        handlers[route] = getattr(parts[module], method)
+        handlers[route.handler] = getattr(parts[module], method)
     return _Checks(context, handlers).handle
 
 
@@ -114,9 +115,9 @@ class Router:
 
 
 class _Checks:
-    def __init__(self, context: Context, handlers: Mapping[Route, Handler]) -> None:
-        self.context, self._handlers = context, handlers
-        self._router = Router(handlers)
+    def __init__(self, context: Context, handlers: Mapping[str, Handler]) -> None:
+        self.context, self._handlers = context, handlers  # by the name that routes have for them
+        self._router = Router(ROUTES)
 
     async def handle(self, request: Request) -> Response:
         """One request, from its first check to its row in the audit."""
@@ -157,7 +158,7 @@ class _Checks:
             call = Call(
                 request, route, Caller(""), lambda: None, lambda: Caller(""), self.context.bodies.charge("", "")
             )
-            return await self._handlers[route](call)
+            return await self._handlers[route.handler](call)
         self.context.service.check_whole()
         caller = checked.caller = self._authenticate(request, route)
         if self.context.lockouts:
@@ -174,7 +175,7 @@ class _Checks:
             call = Call(request, route, caller, work.rest, lambda: self._again(request, checked), charge)
             checked.call = call
             self._check_object(call)
-            return await self._handlers[route](call)
+            return await self._handlers[route.handler](call)
         finally:
             work.rest()
 
@@ -216,9 +217,13 @@ class _Checks:
         try:
             if scheme != "Bearer" or len(request.headers.all("Authorization")) != 1:
                 raise unauthorised()
+            known: ProvenPilot | None = request.protocol.proven
+            if known is not None and known.caller.secret == secret and self._is_living(known.pilot):
+                return known.caller
             pilot = self._pilot_of(secret)
             if pilot is not None:
                 caller = _proven(pilot, secret, address, is_tls, peer_name(request.transport) if is_tls else "")
+                request.protocol.proven = ProvenPilot(pilot, caller)
             else:
                 caller = context.access.check(secret, now, address, is_tls)
                 if caller.kind == SESSION and is_tls:
@@ -240,6 +245,10 @@ class _Checks:
         state = self.context.service.engine.state
         name = state.sessions.get(digest(secret)) if secret.startswith(PREFIXES[SESSION]) else None
         return state.pilots.get(name) if name is not None else None
+
+    def _is_living(self, pilot: Pilot) -> bool:
+        """True if this is still how the engine knows the pilot of that name."""
+        return self.context.service.engine.state.pilots.get(pilot.name) is pilot
 
     # --- authorisation
     def _authorise(self, route: Route, caller: Caller) -> None:
@@ -291,6 +300,14 @@ class _Checks:
             self.context.access.note(caller, what, about, outcome, now)
         else:
             self.context.access.count(caller, what, outcome, now, address)
+
+
+class ProvenPilot(NamedTuple):
+    """The pilot that an earlier request on a connection proved to be: who sends the same session there need not be looked
+    up again while that pilot lives."""
+
+    pilot: Pilot
+    caller: Caller
 
 
 @dataclass

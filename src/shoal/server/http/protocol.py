@@ -13,7 +13,7 @@ import os
 from collections import deque
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 import httptools
 
@@ -82,6 +82,7 @@ class HttpProtocol(asyncio.Protocol):
     def __init__(self, server: HttpServer, loop: asyncio.AbstractEventLoop) -> None:
         self._server, self._loop = server, loop
         self.transport: asyncio.Transport | None = None
+        self.proven: Any = None  # what the application keeps of the sender of the requests on it
         self.idle_since: float | None = None  # since when it waits for a second request; None: it does not
         self._parser = httptools.HttpRequestParser(self)
         self._queue: deque[Request | Response] = deque()  # what is to be answered, and refusals of the parser
