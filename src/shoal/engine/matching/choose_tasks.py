@@ -28,7 +28,7 @@ from shoal.engine.matching.prefetch import (
     work_off,
 )
 from shoal.engine.pilots.lease_proofs import make_proof
-from shoal.engine.records import Array, Attempt, Chunk, Pilot
+from shoal.engine.records import Array, Chunk, Pilot
 from shoal.engine.state import Reservation, State
 from shoal.model.limits import MAX_LEASES, MAX_LENT_TO_NEW
 from shoal.model.policy import EVENT, STRICT
@@ -131,7 +131,7 @@ class LeaseRound:
         self._wants: dict[int, int] = {}  # class -> tasks that the pilot may hold beyond its slots
         self._misses = 0  # classes in a row that do not fit
         self._is_new: bool | None = None  # are there other hosts beside one where nothing has succeeded?
-        self._singles: list[Attempt] = []
+        self._singles: list[tuple[str, str]] = []  # owners and names of attempts, to be logged
         self._chunks: list[Chunk] = []
         evidence = state.accounting.evidence.get(pilot.holder)
         self._places = evidence.places if evidence is not None and evidence.places.streaks else None
@@ -524,9 +524,10 @@ class LeaseRound:
             is_ahead = free < 1 and self._may_ahead(cls)
             attempt = grant(state, leasable, pilot, self._seq, is_ahead, precedence)
             attempt.assigned = assigned
-            self._singles.append(attempt)
+            name = str(attempt.id)
+            self._singles.append((array.run.owner, name))
             is_first = attempt.id.number == array.run.base + 1
-            proof = self._prove(array, str(attempt.id), 1) if is_first else ""
+            proof = self._prove(array, name, 1) if is_first else ""
             self.leases.append(lease_of(array, attempt, state.state_dir, proof))
             # Only the first attempt at a task may be sent before its commit: a crash in that gap costs one number, which
             # the next server leaves out (`Run.base`), so that no number is given twice.
@@ -558,9 +559,8 @@ class LeaseRound:
     def log_leases(self) -> None:
         """Write one event for each owner."""
         by_owner: dict[str, tuple[list[str], list[tuple[str, int]]]] = {}
-        for attempt in self._singles:
-            owner = self.state.runs[attempt.id.run].owner
-            by_owner.setdefault(owner, ([], []))[0].append(str(attempt.id))
+        for owner, name in self._singles:
+            by_owner.setdefault(owner, ([], []))[0].append(name)
         for chunk in self._chunks:
             owner = chunk.array.run.owner
             by_owner.setdefault(owner, ([], []))[1].append((str(chunk.attempt(chunk.low)), chunk.high - chunk.low))

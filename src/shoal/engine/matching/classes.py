@@ -83,7 +83,11 @@ class Leasable(NamedTuple):
 
 def is_open(array: Array) -> bool:
     """True if nothing but capacity keeps its ready elements from being leased."""
-    return array.accepted and not (array.unmet or array.awaits) and not array.throttled
+    # Not by `waiting` and `throttled`: this is asked several times for each lease.
+    if not array.accepted or array.unmet or array.awaits:
+        return False
+    throttle = array.spec.throttle
+    return throttle is None or array.live < throttle
 
 
 class KeyNames(NamedTuple):
