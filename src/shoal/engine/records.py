@@ -23,12 +23,13 @@ from shoal.model.rangeset import RangeSet
 from shoal.model.states import PilotState, TaskState
 from shoal.model.task.spec import FIELDS, Needs, Spec
 from shoal.model.task.visible import View
-from shoal.wire.messages import PROTOCOL, Capacity, Lease, Order, Reply, TagValue
+from shoal.wire.messages import PROTOCOL, Capacity, Order, Reply, TagValue
 
 if TYPE_CHECKING:
     from shoal.engine.matching.classes import TaskClass
     from shoal.engine.matching.element_order import ElementOrder
     from shoal.engine.matching.eligibility import Eligibility
+    from shoal.engine.matching.lease_message import SharedLease
     from shoal.engine.pilots.lease_proofs import Proofs
 
 NOT_QUEUED = 0  # in place of the serial of an entry
@@ -231,14 +232,6 @@ NO_PARENTS: set[int] = EmptySet()
 NO_CHILDREN: list[Array] = EmptyList()
 NO_CHUNKS: list[Chunk] = EmptyList()
 SHARED: tuple[Sized, ...] = (NO_ELEMENTS, NO_TASKS, NO_TARGETS, NO_APART, NO_PARENTS, NO_CHILDREN, NO_CHUNKS)
-
-
-class SharedLease(NamedTuple):
-    """What the leases of all elements of an array have in common, while its spec is this one."""
-
-    spec: Spec
-    lease: Lease
-    is_plain: bool  # no text of it has placeholders
 
 
 @dataclass(slots=True, eq=False)

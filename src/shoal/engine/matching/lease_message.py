@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import posixpath
+from typing import NamedTuple
 
-from shoal.engine.records import NO_NEEDS, Array, Attempt, Chunk, SharedLease
+from shoal.engine.records import NO_NEEDS, Array, Attempt, Chunk
 from shoal.model.file_names import environment_name
 from shoal.model.task.spec import OWN, Needs, Spec
 from shoal.model.task.sweep import Value, fill
@@ -12,6 +13,14 @@ from shoal.wire.chunk import altered, set_element, single
 from shoal.wire.messages import Capacity, Lease
 
 _NOTHING = Lease("", Capacity(), "")  # the fields that a lease has of itself
+
+
+class SharedLease(NamedTuple):
+    """What the leases of all elements of an array have in common, while its spec is this one."""
+
+    spec: Spec
+    lease: Lease
+    is_plain: bool  # no text of it has placeholders
 
 
 def parameters(spec: Spec, offset: int) -> dict[str, Value]:
