@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import select
 import stat
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from shoal.client.config import Target, durability, echo_path, read_server_file,
 from shoal.model.errors import Refused, Unreachable, printable
 from shoal.model.file_names import DATABASE, DATABASE_LOCK, SERVER_LOG, START_LOCK
 from shoal.model.file_systems import file_system, is_network
+from shoal.wire.http.connection import is_readable
 
 START_WITHIN = 15.0
 ENDS_WITHIN = 1.0  # seconds that a server takes to end once it has closed its files
@@ -233,7 +233,7 @@ def start(state: Path, arguments: list[str], within: float = START_WITHIN) -> Cl
         _started.append(process)
         try:
             # One byte when it answers; the end without one when it has ended.
-            is_told = bool(select.select([ready], [], [], within)[0])
+            is_told = is_readable(ready, within)
             if is_told and os.read(ready, 1):
                 server = read_server_file(state)
                 if server is not None and server.pid == process.pid:

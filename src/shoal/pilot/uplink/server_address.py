@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 from dataclasses import field
 from typing import NamedTuple, Optional
 from urllib.parse import urlsplit
@@ -15,7 +14,7 @@ from urllib.parse import urlsplit
 from shoal.model.errors import echo
 from shoal.model.lazy_dataclass import dataclass
 from shoal.pilot.uplink.tls import Trust, WrongServer
-from shoal.wire.http.connection import Connection, UnixConnection
+from shoal.wire.http.connection import Connection, UnixConnection, is_readable
 from shoal.wire.http.unix_socket import SCHEME
 from shoal.wire.join import SERVER_NAME, Join, parse_join
 
@@ -95,7 +94,7 @@ class ServerAddress:
 
     def connect(self, timeout: float, certified: bool = False) -> Connected:
         """Connect to the first address that accepts, beginning with the one that worked last."""
-        if self.awaited is not None and select.select([self.awaited], [], [], timeout)[0]:
+        if self.awaited is not None and is_readable(self.awaited, timeout):
             self.awaited = None
         endpoint, failure = self.read(), None
         for url in sorted(endpoint.urls, key=lambda url: url != self._last_good):

@@ -152,7 +152,15 @@ def is_usable(connection: Optional[Connection]) -> bool:
     """True if an open connection can take the next request: one that is readable before it was closed by the server."""
     if connection is None or not connection.is_open:
         return False
-    return not select.select([connection.sock], [], [], 0)[0]
+    return not is_readable(connection.sock.fileno(), 0.0)
+
+
+def is_readable(file: int, within: float) -> bool:
+    """True if something can be read, or its end is seen, in so many seconds. Not by `select`, which refuses a program
+    that has more than 1,024 files open."""
+    poll = select.poll()
+    poll.register(file, select.POLLIN)
+    return bool(poll.poll(max(0.0, within) * 1e3))
 
 
 def send(
