@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 KEPT = 1_000  # ends that are kept, the latest
 READ = 200  # ends that are read from rows
-LOOKED_THROUGH = 20_000  # tasks of a run whose rows are searched for those that run; of a larger one the ages say little
+LOOKED_THROUGH = (
+    20_000  # tasks of a run whose rows are searched for those that run; of a larger one the ages say little
+)
 MOST_LATER = 0.1  # share of tasks that wait for others, beyond which too little is known
 MODEL_ERROR = 0.03  # by which real ends differ from those of the model even where all durations are equal
 TOLD_LATE = 1.0  # seconds by which a pilot may tell late that a task began; a longer one was fetched ahead
@@ -115,17 +117,32 @@ def idle_times(ends: Iterable[End]) -> list[float]:
     return found
 
 
-def running_tasks(rows: Rows, row: Mapping[str, Any], now: float) -> list[Running]:
-    """The tasks of a run that are known to run, and for how long."""
+def running_tasks(rows: Rows, row: Mapping[str, Any], now: float, most: int) -> list[Running]:
+    """The tasks of a run that run, and for how long; at most so many, which is how many slots there are.
+
+    A pilot tells with its next message that a task began, so one that was leased just now counts as running, too.
+    """
     if row["total"] > LOOKED_THROUGH:
         return []
-    found = []
-    for task in rows.tasks(str(row["run"]), 0, KEPT, ("running",))["tasks"]:
-        leased, started = task.get("leased"), task.get("started")
-        began = started if started and leased and started - leased > TOLD_LATE else leased or started
-        if began:
-            found.append(Running(str(task.get("pilot") or ""), max(0.0, now - began)))
-    return found
+    found, begins = [], []
+    for task in rows.tasks(str(row["run"]), 0, KEPT, ("running", "leased"))["tasks"]:
+        leased, started = task.get("leased") or now, task.get("started") or 0.0
+        age = max(0.0, now - (started if started - leased > TOLD_LATE else leased))
+        if task["state"] == "running":
+            found.append(Running(str(task.get("pilot") or ""), age))
+        elif age < TOLD_LATE:
+            begins.append(Running(str(task.get("pilot") or ""), age))
+    return (found + begins)[:most]
+
+
+def forecast_by_rows(rows: Rows, row: Mapping[str, Any], now: float, slots: int) -> Forecast | None:
+    """The forecast of a run by rows of its tasks alone; None if it is over, has not begun, or too little is known."""
+    running = int(row["counts"].get("running", 0))
+    if row["finished"] is not None or row["total"] < 2 or not running or not done_of(row):
+        return None
+    observed = Observed()
+    observed.read(rows, row)
+    return observed.forecast(row, running_tasks(rows, row, now, slots), running)
 
 
 class Score(NamedTuple):

@@ -166,13 +166,14 @@ class Durations:
     def _at(self, probability: Floats, least: Floats | None = None) -> Floats:
         """The duration at each probability, but longer than `least`."""
         pairs = zip(self._reached, probability, strict=True)
-        found = np.array([np.interp(wanted, row, self._times) for row, wanted in pairs])
+        found: Floats = np.array([np.interp(wanted, row, self._times) for row, wanted in pairs])
         longest = np.full(found.shape[1], self._times[-1])
         bound = longest if least is None else np.maximum(longest, least)
         is_beyond = probability >= self._reached[:, -1:]
         found = np.where(is_beyond, self._beyond(np.broadcast_to(bound, found.shape)), found)
         if least is not None:
-            return np.maximum(found, least)
+            longer: Floats = np.maximum(found, least)
+            return longer
         # The logarithm of a normal variable that is beyond most others exceeds them by about half a deviation.
         shorter = np.exp(-0.5 * self._spread[:, None] * self._rng.standard_exponential(found.shape))
         return np.where(probability < self._reached[:, :1], found * shorter, found)
@@ -182,7 +183,8 @@ class Durations:
         centre, spread = self._centre[:, None], self._spread[:, None]
         survived = np.interp((np.log(np.maximum(bound, SHORTEST)) - centre) / spread, _Z, _HAZARD)
         hazard = np.minimum(survived + self._rng.standard_exponential(bound.shape), _HAZARD[-1])
-        return np.maximum(bound, np.exp(centre + spread * np.interp(hazard, _HAZARD, _Z)))
+        longer: Floats = np.maximum(bound, np.exp(centre + spread * np.interp(hazard, _HAZARD, _Z)))
+        return longer
 
 
 def _some(values: Floats, rng: np.random.Generator) -> Floats:
@@ -228,7 +230,8 @@ class Slots(NamedTuple):
 
     def end(self) -> Floats:
         """When the last of those that are used is free."""
-        return np.where(self.is_used, self.free, 0.0).max(axis=1)
+        last: Floats = np.where(self.is_used, self.free, 0.0).max(axis=1)
+        return last
 
 
 def _process(slots: Slots, counts: Counts, durations: Durations, rng: np.random.Generator) -> Slots:
