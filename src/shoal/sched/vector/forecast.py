@@ -82,10 +82,14 @@ def makespans(work: Work, rng: np.random.Generator, draws: int = DRAWS) -> Float
     if work.later:
         slots = Slots(speeds, np.maximum(slots.free, end[:, None]), np.zeros(slots.free.shape, bool))
         end = _process(slots, _repeat(work.later, failing, rng, draws), durations, rng).end()
-    # A sample of few observations is narrower than what they were taken from.
-    middle = float(np.median(end))
-    end = middle + (end - middle) * (1.0 + 1.0 / math.sqrt(min(len(work.ended), MOST_OBSERVED)))
-    return np.maximum(0.0, end * np.exp(work.error * rng.standard_normal(draws)))
+    end = _widen(end, 1.0 + 1.0 / math.sqrt(min(len(work.ended), MOST_OBSERVED)))
+    return end * np.exp(work.error * rng.standard_normal(draws))
+
+
+def _widen(ends: Floats, factor: float) -> Floats:
+    """Draws further from their median: a sample of few observations is narrower than what they were taken from."""
+    middle = max(float(np.median(ends)), SHORTEST)
+    return np.where(ends > middle, middle + (ends - middle) * factor, middle * (ends / middle) ** factor)
 
 
 def _repeat(tasks: int, failing: float, rng: np.random.Generator, draws: int) -> Counts:
@@ -120,7 +124,8 @@ class Durations:
     around them; beyond the longest, and before the shortest, a log-normal distribution goes on."""
 
     def __init__(self, work: Work, rng: np.random.Generator, draws: int) -> None:
-        self._rng = rng
+        # Streams of their own, task by task: with more tasks the first ones are drawn as with fewer.
+        self._chance, self._longer, self._shorter = rng.spawn(3)
         ended, ages = _some(work.ended, rng), work.ages[~np.isnan(work.ages)]
         seen = np.maximum(np.concatenate((ended, ages)), SHORTEST)
         is_end = np.arange(len(seen)) < len(ended)
@@ -137,12 +142,15 @@ class Durations:
         self._spread = np.clip(np.sqrt(variance), LEAST_SPREAD, MOST_SPREAD)
         self._centre = centre + self._spread * rng.standard_normal(draws) / math.sqrt(len(ended))
         self._idle = rng.choice(work.idle, (draws, len(work.idle))).mean(axis=1) if len(work.idle) else np.zeros(draws)
-        self._samples = self._at(rng.random((draws, MOMENT_DRAWS)))
+        self._samples = self._at(self._chances(MOMENT_DRAWS))
         self.mean, self.deviation = self._samples.mean(axis=1) + self._idle, self._samples.std(axis=1)
 
     def sample(self, count: int) -> Floats:
         """`count` durations in each draw, each with the idle time before it."""
-        return self._at(self._rng.random((len(self._reached), count))) + self._idle[:, None]
+        return self._at(self._chances(count)) + self._idle[:, None]
+
+    def _chances(self, count: int) -> Floats:
+        return self._chance.random((count, len(self._reached))).T
 
     def rest(self, ages: Floats) -> Floats:
         """What is left of attempts that have run for so long, in each draw."""
@@ -151,17 +159,17 @@ class Durations:
         is_known = ~np.isnan(ages)
         ages = np.where(is_known, ages, 0.0)
         before = np.array([np.interp(ages, self._times, row, left=0.0) for row in self._reached])
-        longer = self._at(before + (1.0 - before) * self._rng.random(before.shape), ages)
+        longer = self._at(before + (1.0 - before) * self._chances(len(ages)), ages)
         return np.where(is_known, longer - ages, self.residual(len(ages)))
 
     def residual(self, count: int) -> Floats:
         """What is left of a task that a slot is found working at, `count` times in each draw: it is more likely found in a
         long one, by its length."""
         reached = np.cumsum(self._samples, axis=1)
-        wanted = self._rng.random((len(reached), count)) * reached[:, -1:]
+        wanted = self._chances(count) * reached[:, -1:]
         found = np.array([np.searchsorted(row, some) for row, some in zip(reached, wanted, strict=True)])
         lengths = np.take_along_axis(self._samples, np.minimum(found, MOMENT_DRAWS - 1), axis=1)
-        return lengths * self._rng.random(lengths.shape)
+        return lengths * self._chances(count)
 
     def _at(self, probability: Floats, least: Floats | None = None) -> Floats:
         """The duration at each probability, but longer than `least`."""
@@ -175,14 +183,14 @@ class Durations:
             longer: Floats = np.maximum(found, least)
             return longer
         # The logarithm of a normal variable that is beyond most others exceeds them by about half a deviation.
-        shorter = np.exp(-0.5 * self._spread[:, None] * self._rng.standard_exponential(found.shape))
+        shorter = np.exp(-0.5 * self._spread[:, None] * self._shorter.standard_exponential(found.T.shape).T)
         return np.where(probability < self._reached[:, :1], found * shorter, found)
 
     def _beyond(self, bound: Floats) -> Floats:
         """Durations of the fitted distribution that are longer than this."""
         centre, spread = self._centre[:, None], self._spread[:, None]
         survived = np.interp((np.log(np.maximum(bound, SHORTEST)) - centre) / spread, _Z, _HAZARD)
-        hazard = np.minimum(survived + self._rng.standard_exponential(bound.shape), _HAZARD[-1])
+        hazard = np.minimum(survived + self._longer.standard_exponential(bound.T.shape).T, _HAZARD[-1])
         longer: Floats = np.maximum(bound, np.exp(centre + spread * np.interp(hazard, _HAZARD, _Z)))
         return longer
 
