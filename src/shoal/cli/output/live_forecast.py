@@ -43,13 +43,15 @@ class LiveForecast:
         self._observed.read(client, row)
 
     def look(self, client: Client, row: Mapping[str, Any], running: int, slots: int) -> TimeLeft | None:
-        """What is left of a run with this row, in which so many tasks run in so many slots; None if it was not asked yet."""
+        """What is left of a run with this row, in which so many tasks run in so many slots; None if nothing is shown yet."""
         if row["total"] < 2 or row["finished"] is not None:
             return None
         now, age = self._clock(), self._server_time() - row["created"]
         is_scored = self._score is None and done_of(row) >= SCORED_FROM * row["total"]
         if now >= self._next and age >= AFTER and (self._is_shown or is_scored):
             self._make(client, row, running, slots, is_scored)
+        if not self._is_shown:
+            return None
         if self._shown is None or self._shown.about is None or self._shown.within is None:
             return self._shown
         passed = self._clock() - self._made_at
