@@ -25,6 +25,9 @@ MOST_LATER = 0.1  # share of tasks that wait for others, beyond which too little
 MODEL_ERROR = 0.03  # by which real ends differ from those of the model even where all durations are equal
 TOLD_LATE = 1.0  # seconds by which a pilot may tell late that a task began; a longer one was fetched ahead
 LONG_IDLE = 0.95  # share of idle times; longer ones count as the longest of these, since the slot had another reason
+LATELY, ENOUGH_ENDS = 10.0, 20  # seconds, and ends within them that say how many slots are busy
+A_MOMENT = 0.3  # seconds until the next task of a slot is known
+CLOCK = 0.001  # seconds by which the start of a task may seem to be before the end of the one before
 SCORED_FROM = 0.25  # share of tasks that are final: the first forecast from there on is scored
 
 
@@ -40,6 +43,7 @@ class End(NamedTuple):
     pilot: str
     duration: float
     started: float | None  # by the clock of its host
+    time: float  # when it was reported
 
 
 class Running(NamedTuple):
@@ -59,22 +63,40 @@ class Observed:
     def take(self, event: Mapping[str, Any]) -> None:
         """Add one event."""
         if event["kind"] == "task_finished":
-            self.add_end(str(event.get("pilot") or ""), event.get("data") or {})
+            self.add_end(str(event.get("pilot") or ""), event.get("data") or {}, event.get("time") or 0.0)
         elif event["kind"] in ("task_retried", "task_lost_pilot"):
             self._repeated += 1
 
-    def add_end(self, pilot: str, end: Mapping[str, Any]) -> None:
+    def add_end(self, pilot: str, end: Mapping[str, Any], time: float) -> None:
         """Add the end of a task, by its event or its row."""
         duration, started = end.get("duration"), end.get("started")
         if end.get("state") in ("succeeded", "failed") and isinstance(duration, (int, float)) and not end.get("reused"):
             self._finals += 1
-            self._ends.append(End(pilot, float(duration), float(started) if started else None))
+            self._ends.append(End(pilot, float(duration), float(started) if started else None, float(time)))
 
     def read(self, rows: Rows, row: Mapping[str, Any]) -> None:
         """Take some ends from rows instead of events: those of the elements that ended last, if they begin in order."""
         after = max(0, done_of(row) - READ)
         for task in rows.tasks(str(row["run"]), after, READ, ("succeeded", "failed"))["tasks"]:
-            self.add_end(str(task.get("pilot") or ""), task)
+            self.add_end(str(task.get("pilot") or ""), task, task.get("ended") or 0.0)
+
+    def busy_slots(self, now: float) -> int:
+        """In how many slots tasks ran lately, by how many ended and how long they took; 0 if they were too few to say.
+
+        Of short tasks that pilots fetch ahead no row says that they run.
+        """
+        lately = [end for end in self._ends if end.time > now - LATELY]
+        if len(lately) < ENOUGH_ENDS:
+            return 0
+        first = min(end.time for end in lately)
+        later = [end.duration for end in lately if end.time > first]
+        idle = idle_times(lately)
+        each = sum(later) / max(1, len(later)) + (sum(idle) / len(idle) if idle else 0.0)
+        return round(each * len(later) / (now - first)) if now > first else 0
+
+    def just_ended(self, now: float) -> int:
+        """How many tasks ended a moment ago."""
+        return sum(1 for end in self._ends if end.time > now - A_MOMENT)
 
     def forecast(self, row: Mapping[str, Any], running: Sequence[Running], slots: int) -> Forecast | None:
         """The forecast of a run with this row, in which so many tasks run at once; None if too little is known."""
@@ -105,7 +127,7 @@ def idle_times(ends: Iterable[End]) -> list[float]:
     moments: dict[str, list[tuple[float, bool]]] = {}
     for end in ends:
         if end.started is not None:
-            moments.setdefault(end.pilot, []).extend(((end.started, True), (end.started + end.duration, False)))
+            moments.setdefault(end.pilot, []).extend(((end.started, True), (end.started + end.duration - CLOCK, False)))
     found = []
     for of_pilot in moments.values():
         free: list[float] = []
@@ -113,7 +135,7 @@ def idle_times(ends: Iterable[End]) -> list[float]:
             if not is_start:
                 free.append(moment)
             elif free:
-                found.append(moment - free.pop())
+                found.append(max(0.0, moment - free.pop() - CLOCK))
     return found
 
 
@@ -142,7 +164,10 @@ def forecast_by_rows(rows: Rows, row: Mapping[str, Any], now: float, slots: int)
         return None
     observed = Observed()
     observed.read(rows, row)
-    return observed.forecast(row, running_tasks(rows, row, now, slots), running)
+    tasks = running_tasks(rows, row, now, slots)
+    # A slot whose task has just ended has its next one in a moment.
+    busy = max(observed.busy_slots(now), max(running, len(tasks)) + observed.just_ended(now))
+    return observed.forecast(row, tasks, min(slots, busy))
 
 
 class Score(NamedTuple):

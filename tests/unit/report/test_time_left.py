@@ -13,7 +13,7 @@ from tests.unit.report.fake_source import FakeSource, run_info, task_row
 BAG = [{"command": ["x"], "array": "1-40"}]
 
 
-def ended(task: int, duration: float = 10.0, pilot: str = "p1", **data: Any) -> dict[str, Any]:
+def ended(task: int, duration: float | None = 10.0, pilot: str = "p1", **data: Any) -> dict[str, Any]:
     end = {"state": "succeeded", "duration": duration, **data}
     return {"seq": task, "kind": "task_finished", "run": 1, "task": task, "pilot": pilot, "data": end}
 
@@ -86,20 +86,36 @@ def test_a_few_tasks_that_wait_for_the_others_come_last_and_many_are_too_little_
 
 
 def test_idle_time_runs_from_an_end_to_the_next_start_at_the_same_pilot() -> None:
-    ends = [End("a", 1.0, 0.0), End("a", 1.0, 0.0), End("a", 1.0, 1.2), End("a", 1.0, 1.5), End("b", 5.0, 1.1)]
+    ends = [*(End("a", 1.0, at, 0.0) for at in (0.0, 0.0, 1.2, 1.5)), End("b", 5.0, 1.1, 0.0)]
     assert sorted(idle_times(ends)) == pytest.approx([0.2, 0.5])
 
 
 def test_the_end_behind_which_a_task_still_runs_is_not_taken_for_idle() -> None:
     """Its slot has no second end yet; the other slot's tasks follow each other at once."""
-    other = [End("a", 1.0, 1.05 * n) for n in range(5)]
-    assert idle_times([End("a", 0.5, 0.0), *other]) == pytest.approx([0.05] * 4)
+    other = [End("a", 1.0, 1.05 * n, 0.0) for n in range(5)]
+    assert idle_times([End("a", 0.5, 0.0, 0.0), *other]) == pytest.approx([0.05] * 4)
 
 
 def test_short_tasks_take_as_long_as_the_gaps_between_them_say() -> None:
     seen = observed(*(ended(n, 0.1, started=100.0 + 0.3 * n) for n in range(1, 21)))
     found = seen.forecast(bag(20), [Running("p1", 0.0)], 1)
     assert found is not None and found.p50 == pytest.approx(20 * 0.3, rel=0.1)
+
+
+@pytest.mark.parametrize(("slots", "ahead"), [(2, 0.0), (8, 0.0), (2, 0.05)])
+def test_busy_slots_follow_from_how_many_short_tasks_ended_and_how_long_they_took(slots: int, ahead: float) -> None:
+    each = 0.1 + ahead
+    ends = [(slot, round_) for round_ in range(int(12.0 / each)) for slot in range(slots)]
+    seen = observed(*(
+        {**ended(n, 0.1, f"p{slot}", started=each * round_), "time": each * (round_ + 1)}
+        for n, (slot, round_) in enumerate(ends, 1)
+    ))  # fmt: skip
+    assert seen.busy_slots(12.0) == slots
+    assert seen.busy_slots(40.0) == 0  # nothing ended lately
+
+
+def test_a_few_ends_do_not_say_how_many_slots_are_busy() -> None:
+    assert observed(*({**ended(n), "time": float(n)} for n in range(1, 9))).busy_slots(9.0) == 0
 
 
 # --- rows
@@ -131,6 +147,15 @@ def test_a_run_is_forecast_by_its_rows_alone() -> None:
     row = bag(20, running=2)
     found = forecast_by_rows(FakeSource(row, rows), row, 100.0, 2)
     assert found is not None and found.p50 == pytest.approx(100.0, rel=0.1)
+
+
+def test_a_slot_whose_task_has_just_ended_is_still_there() -> None:
+    rows = [task_row(n, duration=10.0, ended=99.9 if n > 18 else 50.0) for n in range(1, 21)]
+    rows.append(task_row(21, state="running", leased=99.9, started=None))
+    row = bag(20, running=1)
+    several, two = (forecast_by_rows(FakeSource(row, rows), row, 100.0, slots) for slots in (8, 2))
+    assert several is not None and several.p50 == pytest.approx(70.0, rel=0.1)  # three slots
+    assert two is not None and two.p50 == pytest.approx(100.0, rel=0.1)
 
 
 @pytest.mark.parametrize("row", [bag(20), bag(0, running=2), {**bag(20, running=2), "finished": 110.0}])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from shoal.report.time_left import SCORED_FROM, Observed, Score, running_tasks
 
 AFTER = 3.0  # seconds of a run before its end is forecast: a shorter one does not import what that takes
 EVERY, SHARE = 2.0, 30  # seconds between two forecasts, which take at most one part in so many of the time
+STILL_THERE = 3.0  # seconds for which a slot is believed in that nothing runs in
 
 
 class LiveForecast:
@@ -27,7 +29,7 @@ class LiveForecast:
         self._ahead: float | None = None  # seconds by which the server's clock is ahead of this one
         self._made_at = self._next = 0.0
         self._shown: TimeLeft | None = None
-        self._running = 0  # tasks that ran when the last one was made
+        self._seen: deque[tuple[float, int]] = deque()  # when so many tasks were seen to run
         self._score: Score | None = None
 
     def take(self, events: Sequence[Mapping[str, Any]], is_new: bool) -> None:
@@ -47,9 +49,10 @@ class LiveForecast:
         if row["total"] < 2 or row["finished"] is not None:
             return None
         now, age = self._clock(), self._server_time() - row["created"]
+        self._see(int(row["counts"].get("running", 0)) or running)
         is_scored = self._score is None and done_of(row) >= SCORED_FROM * row["total"]
         if now >= self._next and age >= AFTER and (self._is_shown or is_scored):
-            self._make(client, row, running, slots, is_scored)
+            self._make(client, row, slots, is_scored)
         if not self._is_shown:
             return None
         if self._shown is None or self._shown.about is None or self._shown.within is None:
@@ -57,13 +60,19 @@ class LiveForecast:
         passed = self._clock() - self._made_at
         return TimeLeft(max(0.0, self._shown.about - passed), max(0.0, self._shown.within - passed))
 
-    def _make(self, client: Client, row: Mapping[str, Any], running: int, slots: int, is_scored: bool) -> None:
+    def _see(self, running: int) -> int:
+        """Note that so many tasks run; returns the most of the last seconds: between two tasks a slot is still there."""
+        now = self._clock()
+        self._seen.append((now, running))
+        while self._seen[0][0] < now - STILL_THERE:
+            self._seen.popleft()
+        return max(count for _, count in self._seen)
+
+    def _make(self, client: Client, row: Mapping[str, Any], slots: int, is_scored: bool) -> None:
         began, server_time = self._clock(), self._server_time()
         tasks = running_tasks(client, row, server_time, slots)
-        running = max(len(tasks), int(row["counts"].get("running", 0))) or running
-        # Between two tasks of a slot fewer run; a slot that is gone is believed at the second look.
-        found = self._observed.forecast(row, tasks, max(running, self._running))
-        self._running = running
+        busy = min(slots, self._observed.busy_slots(server_time))
+        found = self._observed.forecast(row, tasks, self._see(max(len(tasks), busy)))
         self._shown = TimeLeft(found.p50, found.p90) if found is not None else TimeLeft()
         self._made_at = began
         took = self._clock() - began if self._next else 0.0  # the first one imports what it takes

@@ -138,6 +138,10 @@ class Durations:
         known = len(ended) / (len(ended) + 1)
         self._reached = known * (1.0 - np.cumprod(1.0 - hazard, axis=1))  # probability of an end until then
         centre, spread = fit_log_normal(seen[: len(ended)], seen[len(ended) :])
+        if len(ages) and ages.max() > ended.max():
+            # The longest of all still runs: the distribution reaches at least so far, whatever the others look like.
+            beyond = float(np.interp(math.log(len(seen) + 1.0), _HAZARD, _Z))
+            spread = max(spread, math.log(ages.max() / max(float(np.median(ended)), SHORTEST)) / beyond)
         variance = (PRIOR_SPREAD**2 + len(ended) * spread**2) / rng.chisquare(len(ended), draws)
         self._spread = np.clip(np.sqrt(variance), LEAST_SPREAD, MOST_SPREAD)
         self._centre = centre + self._spread * rng.standard_normal(draws) / math.sqrt(len(ended))

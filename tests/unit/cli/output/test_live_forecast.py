@@ -86,7 +86,7 @@ def test_a_single_task_is_not_forecast() -> None:
     assert LiveForecast(True, Clock(), lambda: 1_000.0).look(FakeClient(FakeSource(info)), info, 1, 2) is None
 
 
-def test_a_forecast_that_takes_long_is_made_less_often() -> None:
+def test_a_forecast_that_takes_long_is_made_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = Waiting()
     waiting.go(100.0)  # the first one imports what it takes, which does not count
     tasks = waiting.source.tasks
@@ -95,7 +95,7 @@ def test_a_forecast_that_takes_long_is_made_less_often() -> None:
         waiting.clock.now += 1.0
         return tasks(*words)
 
-    waiting.source.tasks = slow  # type: ignore[method-assign]
+    monkeypatch.setattr(waiting.source, "tasks", slow)
     waiting.go(3.0)
     asked = len(waiting.source.asked)
     waiting.go(25.0)
@@ -142,15 +142,29 @@ def test_the_clock_of_a_server_elsewhere_may_be_wrong() -> None:
 def test_a_slot_that_is_between_two_tasks_is_still_there() -> None:
     waiting = Waiting()
     both = waiting.go(100.0)
-    waiting.clock.now += 3.0
     waiting.source.all_rows = waiting.source.all_rows[:1]
     waiting.info["counts"]["running"] = 1
-    once = waiting.forecast.look(waiting.client, waiting.info, 1, 2)
-    waiting.clock.now += 3.0
-    twice = waiting.forecast.look(waiting.client, waiting.info, 1, 2)
-    assert both is not None and both.about and once is not None and once.about and twice is not None and twice.about
-    assert once.about < 1.1 * both.about
-    assert twice.about > 1.6 * both.about
+    told = []
+    for _ in range(2):
+        waiting.clock.now += 2.1
+        told.append(waiting.forecast.look(waiting.client, waiting.info, 1, 2))
+    soon, later = told
+    assert both is not None and both.about and soon is not None and soon.about and later is not None and later.about
+    assert soon.about < 1.1 * both.about
+    assert later.about > 1.6 * both.about
+
+
+def test_a_forecast_between_two_rounds_of_equal_tasks_counts_all_slots() -> None:
+    """The ends of a round are what wakes those who wait, so it is made just when nothing runs."""
+    waiting = Waiting(is_shown=False)
+    waiting.go(49.0)
+    waiting.clock.now = 50.0
+    waiting.forecast.take([waiting.end(n) for n in (9, 10)], is_new=True)
+    waiting.info["counts"] = {"succeeded": 10, "running": 0}
+    waiting.source.all_rows = []
+    waiting.forecast.look(waiting.client, waiting.info, 0, 2)
+    document = waiting.forecast.document(CREATED + 200.0)
+    assert document is not None and document["p50"] == pytest.approx(150.0, rel=0.1)
 
 
 def test_of_a_run_with_a_long_history_some_ends_are_read_from_rows() -> None:
