@@ -1,7 +1,7 @@
-"""When will a run finish? The distribution of its makespan by Monte Carlo [DIANE 3.4].
+"""When will a run finish? The distribution of its makespan by Monte Carlo [DIANE U11].
 
-The thesis' model of late binding with discrete tasks (U1), extended by what it leaves as future work: slots of different
-speeds (U2) and attempts that have to be repeated (U3). How long tasks take is not assumed but taken from those of the run
+The thesis' model of late binding with discrete tasks, extended by what it leaves as future work: slots of different speeds,
+and attempts that have to be repeated. How long tasks take is not assumed but taken from those of the run
 that have ended, and from those that run: a task that has run for a minute without an end says something, too (the estimator
 of Kaplan and Meier). Each draw takes a sample of its own of what was observed, so that few observations give a wide forecast.
 """
@@ -42,7 +42,7 @@ class Work(NamedTuple):
     speeds: Floats  # of the slots there are: 2.0 works through a second's work in half a second
     arrivals: Floats = _NONE  # seconds until further slots of speed 1 are there
     failing: float = 0.0  # share of the attempts that have to be repeated
-    idle: Floats = _NONE  # seconds that a slot was idle before a task, observed [DIANE 3.4.2, t_idle]
+    idle: Floats = _NONE  # seconds that a slot was idle before a task, observed (its section 3.4.2)
     later: int = 0  # tasks that begin when all others have ended
     error: float = 0.0  # relative deviation of real ends from those of this model
 
