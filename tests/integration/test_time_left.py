@@ -40,8 +40,8 @@ def on_a_terminal(terminal: Terminal, *words: str) -> str:
 
 
 def test_a_run_that_somebody_comes_back_to_tells_when_it_will_end(terminal: Terminal) -> None:
-    """16 tasks of 1.6 s on average, two at a time: after 4 s about 9 s are left; a list, a terminal and a program say so."""
-    run = terminal.submit("-j", "2", "x=1..16", "--shell", "--", "sleep $(( {x} % 3 )).6")
+    """24 tasks of 1.6 s on average, two at a time: after 4 s about 15 s are left; a list, a terminal and a program say so."""
+    run = terminal.submit("-j", "2", "x=1..24", "--shell", "--", "sleep $(( {x} % 3 )).6")
     time.sleep(4.0)
     listed = terminal.good("ps").out.splitlines()[1]
     assert re.search(r"\d+s( \(9 in 10: \d+s\))?$", listed), listed
@@ -49,7 +49,7 @@ def test_a_run_that_somebody_comes_back_to_tells_when_it_will_end(terminal: Term
     drawn = on_a_terminal(terminal, "wait", run)
     told = [int(found) for found in LEFT.findall(drawn)]
     assert told, drawn
-    assert 3 <= max(told) <= 20 and min(told) <= 3
+    assert 2 <= max(told) <= 40 and told[-1] <= 3
     assert "9 in 10 within" in drawn
     out, _ = other.communicate(timeout=60.0)
     forecast = json.loads(out)["forecast"]
