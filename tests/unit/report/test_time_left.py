@@ -75,6 +75,12 @@ def test_a_slow_pilot_that_is_left_alone_takes_its_own_time() -> None:
     assert slow.p50 == pytest.approx(800.0, rel=0.15)
 
 
+def test_a_slow_pilot_has_done_less_of_its_task_than_its_age_says() -> None:
+    ends = [ended(n, 10.0, "fast") for n in range(1, 21)] + [ended(n, 40.0, "slow") for n in range(21, 40)]
+    found = observed(*ends).forecast(bag(39), [Running("slow", 30.0)], 1)
+    assert found is not None and found.p50 == pytest.approx(10.0, rel=0.2)
+
+
 def test_a_few_tasks_that_wait_for_the_others_come_last_and_many_are_too_little_known() -> None:
     seen = observed(*(ended(n) for n in range(1, 21)))
     merge = seen.forecast(bag(35, waiting=1), [Running("p1", 0.0)] * 4, 4)

@@ -36,6 +36,11 @@ def test_a_task_that_has_run_longer_than_any_other_goes_on() -> None:
     assert 0.0 < found.p10 < found.p90
 
 
+def test_tasks_that_run_for_a_short_while_are_not_short_tasks() -> None:
+    found = made(bag(100, np.full(10, 10.0), 10, np.full(10, 1.0)))
+    assert found.p50 == pytest.approx(109.0, rel=0.07)
+
+
 def test_a_task_whose_age_is_not_known_is_somewhere_in_its_duration() -> None:
     found = made(bag(0, np.full(500, 10.0), 1, np.array([np.nan])))
     assert found.p10 < 2.5 and 3.5 < found.p50 < 6.5 and 8.0 < found.p90 <= 12.0
