@@ -209,11 +209,12 @@ class State:
         attempts = task.live.values() if live is None else live
         text = _live_text(task, attempts) if attempts or (task.past and not final) else ""
         said = report or _NO_REPORT
+        began = said.started if final or report else next((one.started for one in attempts if one.running), None)
         name, host, site = (pilot.name, pilot.host, pilot.site) if pilot is not None else ("", "", "")
         self.change(
             TaskRow(
                 task.array.run.number, task.element, task.state.value, task.number, winner, task.retries,
-                task.losses, text, task.cause, task.note, said.exit_code, said.signal, leased, said.started,
+                task.losses, text, task.cause, task.note, said.exit_code, said.signal, leased, began,
                 self.now if final else None, said.duration if report else None, said.cpu if report else None,
                 said.max_rss if report else None, name, host, site, said.last_line,
                 json.dumps(said.new_files) if said.new_files else "", "", said.result,

@@ -7,6 +7,8 @@ import io
 import json
 import os
 import pickle
+import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from shoal.cli.tasks import show
 from shoal.cli.tasks.options import OPTION_GROUPS
 from shoal.cli.tasks.run import run as run_command
 from shoal.model.errors import Unreachable
+from shoal.report.data_source import HttpSource
 from shoal.wire.payload import to_text
 from tests.unit.cli.fake_client import FakeClient
 from tests.unit.report.fake_source import FakeSource, run_info, task_row
@@ -91,6 +94,21 @@ def test_ps_of_a_run_shows_what_failed(source: FakeSource, capsys: pytest.Captur
     assert "r1.1" not in out
     _, out, _ = run(capsys, "ps", "r1", "--state", "succeeded")
     assert "r1.1" in out
+
+
+def test_ps_tells_the_time_left_of_a_run_that_a_server_works_at(
+    client: FakeClient, source: FakeSource, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    source.info.update(name="", finished=None, total=42, counts={"succeeded": 20, "running": 2, "live": 2})
+    source.all_rows = [task_row(n, duration=60.0) for n in range(1, 21)]
+    source.all_rows += [task_row(n, state="running", leased=now, started=None, duration=None) for n in (21, 22)]
+    assert run(capsys, "ps")[1].splitlines()[1].endswith(" -")  # the file alone does not say what runs
+    assert "left" not in run(capsys, "ps", "r1")[1]
+    monkeypatch.setattr(Session, "source", lambda self: HttpSource(client))
+    first, second = run(capsys, "ps")[1].splitlines()
+    assert first.endswith("left") and re.search(r" 1[01]m\d\ds \(9 in 10: 1[1-3]m\d\ds\)$", second)
+    assert re.search(r"; about 1[01]m\d\ds left \(9 in 10 within 1[1-3]m\d\ds\)\n", run(capsys, "ps", "r1")[1])
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from shoal.report.data_source import Json
 # Fields that are moments, wherever they stand in the documents of the server.
 MOMENTS = frozenset({
     "ca_ends", "certificate_ends", "changed", "created", "ended", "ends", "expires", "finished", "first", "joined", "leased",
-    "revoked", "seen", "since", "started", "time", "until", "used",
+    "made_at", "revoked", "seen", "since", "started", "time", "until", "used",
 })  # fmt: skip
 # What people wrote, in which nothing is a moment.
 _THEIRS = frozenset({"data", "env", "labels", "params", "policy", "tags"})

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
 
 from shoal.cli.output.tables import clean, shorten, width
 from shoal.model.lazy_dataclass import dataclass
@@ -23,6 +23,13 @@ LIVE_AFTER = 0.3  # seconds; a run that ends sooner needs no bar
 BAR = 16
 
 
+class TimeLeft(NamedTuple):
+    """Seconds until the run's end: as likely less as more, and in 9 of 10 cases at most; None: not known yet."""
+
+    about: float | None = None
+    within: float | None = None
+
+
 @dataclass(frozen=True)
 class Status:
     """The progress of a run."""
@@ -35,13 +42,12 @@ class Status:
     cancelled: int = 0
     running: int = 0
     earlier: int = 0  # of the final ones: those that were final when the waiting began
-    ran_earlier: int = 0  # and of these, those that ran, where that is known: the others were taken over
     elapsed: float = 0.0
-    age: float = 0.0  # of the run when the waiting began
     pilots: int = 0
     slots: int = 0
     reason: str = ""  # why nothing runs
     is_impossible: bool = False  # and can ever run on the pilots there are
+    left: TimeLeft | None = None  # None: nobody asked yet
 
     @property
     def done(self) -> int:
@@ -50,11 +56,8 @@ class Status:
 
     @property
     def rate(self) -> float:
-        """Tasks per second since the waiting began; until one has ended since then, since the run began."""
-        if self.elapsed <= 0:
-            return 0.0
-        ended = self.done - self.earlier
-        return ended / self.elapsed if ended > 0 else max(0, self.ran_earlier) / (self.age + self.elapsed)
+        """Tasks per second since the waiting began."""
+        return max(0, self.done - self.earlier) / self.elapsed if self.elapsed > 0 else 0.0
 
 
 def parts_of(status: Status) -> dict[str, str]:
@@ -66,12 +69,24 @@ def parts_of(status: Status) -> dict[str, str]:
     if status.rate > 0:
         parts["rate"] = rate_text(status.rate)
     parts["elapsed"] = show_duration(status.elapsed)
-    left = status.total - status.done
-    if status.rate > 0 and left and status.elapsed > 1:
-        parts["left"] = f"about {show_duration(left / status.rate)} left"
+    if status.left is not None and status.done < status.total:
+        parts |= left_parts(status.left)
     if status.pilots:
         parts["pilots"] = f"{many(status.pilots, 'pilot')}, {many(status.slots, 'slot')}"
     return parts
+
+
+def rough(seconds: float) -> str:
+    """A duration that is not known exactly: no parts of seconds."""
+    return f"{max(1, round(seconds))}s" if seconds < 59.5 else show_duration(seconds)
+
+
+def left_parts(left: TimeLeft) -> dict[str, str]:
+    """`about 2m left`, and `(9 in 10 within 3m)` unless that reads the same."""
+    if left.about is None or left.within is None:
+        return {"left": "time left not known yet"}
+    about, within = rough(left.about), rough(left.within)
+    return {"left": f"about {about} left"} | ({"within": f"(9 in 10 within {within})"} if within != about else {})
 
 
 def status_text(status: Status) -> str:
@@ -84,7 +99,17 @@ def fitted(status: Status, columns: int) -> tuple[str, str]:
     what failed and how long it will take stay longest."""
     title, parts = title_of(status), {"bar": bar_of(status), **parts_of(status)}
     dropped = iter(
-        ("pilots", "rate", "bar", "elapsed", "" if status.failed else "failed", "name", "running", "cancelled")
+        (
+            "pilots",
+            "rate",
+            "bar",
+            "elapsed",
+            "within",
+            "" if status.failed else "failed",
+            "name",
+            "running",
+            "cancelled",
+        )
     )
     while width("  ".join((title, *parts.values()))) > columns:
         name = next(dropped, None)

@@ -12,7 +12,8 @@ import click
 
 from shoal.cli.main import FAILED, INTERRUPTED, OWN_FAILURE, REFUSED
 from shoal.cli.output.describe import run_state
-from shoal.cli.output.progress_display import Display, Status, choose_display
+from shoal.cli.output.live_forecast import LiveForecast
+from shoal.cli.output.progress_display import Display, Status, TimeLeft, choose_display
 from shoal.cli.output.tables import clean, print_json, print_lines, write_stream
 from shoal.cli.session import Session, say
 from shoal.client.client import Client
@@ -48,7 +49,7 @@ class Watch:
     display: Display
     show_failure: bool = True
     earlier: int = 0  # tasks that were final when the waiting began, also by results that were taken over
-    age: float = 0.0  # of the run when the waiting began
+    forecast: LiveForecast | None = None  # of its end, if that is told
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     tally: Tally = field(default_factory=Tally)
@@ -64,12 +65,17 @@ class Watch:
     _shown_failure: bool = False
     _shown_raises: int = 0
     _lost_at: float | None = None
+    _left: TimeLeft | None = None
 
     def follow(self, after: int = 0) -> None:
         """Read events until the run is finished and all of them are read, or until it is clear that nothing can run."""
         self._began = self._moved = self.clock()
         self.tally.run = self.run
+        is_first = True
         for events in self.client.pages(self.run, after, wait=1.0, on_lost=self._on_lost, sleep=self.sleep):
+            if self.forecast is not None:
+                self.forecast.take(events, is_new=not is_first and len(events) < MAX_PAGE)
+            is_first = False
             for event in events:
                 self.tally.take(event)
                 self._tell_raise(event)
@@ -121,6 +127,8 @@ class Watch:
                 is_slow = now - self._moved > STUCK_AFTER
                 if not (self._running() or self._over) and (is_slow or self._facts.get("pilots")):
                     self._ask_why(now)
+            if self.forecast is not None and self._facts:
+                self._left = self.forecast.look(self.client, row, self._running(), int(self._facts.get("slots", 0)))
         except Unreachable:
             return False  # the next page of events meets the same error and handles it
         if self._running() or self._over:
@@ -129,14 +137,13 @@ class Watch:
             self._lost_at = None
             self.display.note("shoal: the server answers again")
         counts = self._row["counts"]
-        ran_earlier = self.earlier - self.tally.reused if self.earlier <= FOLLOW_MOST else 0
         self.display.update(
             Status(
                 run=self.run, name=self._row["name"], total=self._row["total"], running=self._running(),
                 succeeded=counts.get("succeeded", 0), failed=counts.get("failed", 0) + counts.get("lost", 0),
-                cancelled=counts.get("cancelled", 0), earlier=self.earlier, ran_earlier=ran_earlier,
-                elapsed=now - self._began, age=self.age, pilots=self._facts.get("pilots", 0),
-                slots=self._facts.get("slots", 0), reason=self._reason, is_impossible=self._is_impossible,
+                cancelled=counts.get("cancelled", 0), earlier=self.earlier,
+                elapsed=now - self._began, pilots=self._facts.get("pilots", 0), slots=self._facts.get("slots", 0),
+                reason=self._reason, is_impossible=self._is_impossible, left=self._left,
             )
         )  # fmt: skip
         return True
@@ -200,11 +207,14 @@ def wait_for(
     """Wait for a run and print its summary; returns the exit status. `single`: it is one command, whose output is shown;
     with `own_status` its exit status is the command's own."""
     watch = Watch(session, client, run, choose_display(quiet or as_json), show_failure=not (single or as_json))
+    if as_json or not quiet:
+        watch.forecast = LiveForecast(is_shown=not as_json)
     try:
         row = client.run_row(run)
         already = watch.earlier = done_of(row)
-        watch.age = max(0.0, time.time() - row["created"])
         if row["finished"] is None:
+            if watch.forecast is not None and already > FOLLOW_MOST:
+                watch.forecast.read_ends(client, row)
             with waiting():  # in a task that submitted it
                 watch.follow(0 if already <= FOLLOW_MOST else int(client.server().get("last_seq", 0)))
     except KeyboardInterrupt:
@@ -241,7 +251,10 @@ def tell_end(
         if own_status:
             status = exit_status(source.task(f"{watch.run}.1"))
         if as_json:
-            print_json(end_document(info, tally, wall))
+            from shoal.cli.output.json_documents import iso_document  # the other ways to end do not need it
+
+            forecast = watch.forecast.document(info["finished"]) if watch.forecast is not None else None
+            print_json({**end_document(info, tally, wall), "forecast": iso_document(forecast)})
         elif single:
             is_whole = tell_single(source, f"{watch.run}.1", quiet)
             for task, change in tally.raised.items():

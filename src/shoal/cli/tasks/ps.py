@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import click
 
 from shoal.cli.completion import complete_runs
 from shoal.cli.output.describe import run_state
 from shoal.cli.output.json_documents import run_document, task_document
+from shoal.cli.output.progress_display import TimeLeft, left_parts, rough
 from shoal.cli.output.tables import clean, print_json, print_lines, table
 from shoal.cli.session import LIMIT_OPTION, Session, common_options, read_pages, say
 from shoal.client.connection import embedded_server
 from shoal.model.errors import BadInput, echo
 from shoal.model.quantities import many, show_duration
 from shoal.model.states import TaskState
-from shoal.report.data_source import HttpSource, Source
+from shoal.report.data_source import HttpSource, Json, Source
 from shoal.report.run_names import find_run
 from shoal.report.summary import counts_text, done_of, running_of
+from shoal.report.time_left import forecast_by_rows
 from shoal.wire.did_you_mean import did_you_mean
 
+if TYPE_CHECKING:
+    from shoal.sched.vector.forecast import Forecast
+
+MOST_FORECASTS = 10  # runs whose time left is told: each takes two requests
 ATTENTION = ("running", "leased", "failed", "lost")  # states that `ps RUN` shows by default
 
 
@@ -66,11 +73,12 @@ def _list_runs(source: Source, state: str, name: str, limit: int | None, as_json
         click.echo("no such runs" if state or name else "no runs yet: try `shoal run -- echo hello`")
         return
     now = time.time()
-    print_lines(table(("run", "name", "state", "done", "tasks", "running", "failed", "age", "took"), [
+    left = {run: f"{rough(f.p50)} (9 in 10: {rough(f.p90)})" for run, f in _forecasts(source, rows).items()}
+    print_lines(table(("run", "name", "state", "done", "tasks", "running", "failed", "age", "took", "left"), [
         (
             row["run"], row["name"] or "-", run_state(row), done_of(row), row["total"], running_of(row),
             row["counts"].get("failed", 0) + row["counts"].get("lost", 0), show_duration(max(0.0, now - row["created"])),
-            show_duration(max(0.0, (row["finished"] or now) - row["created"])),
+            show_duration(max(0.0, (row["finished"] or now) - row["created"])), left.get(row["run"], "-"),
         ) for row in rows
     ]))  # fmt: skip
     if more is not None:
@@ -85,6 +93,16 @@ def _list_runs(source: Source, state: str, name: str, limit: int | None, as_json
             say(f"no server is running, so nothing new is started; {goes_on}")
 
 
+def _forecasts(source: Source, rows: list[Json]) -> dict[str, Forecast]:
+    """The forecasts of runs that are not over, the newest ones, as far as they are known and a server says what runs."""
+    unfinished = [row for row in rows if row["finished"] is None][:MOST_FORECASTS]
+    if not unfinished or not isinstance(source, HttpSource):
+        return {}
+    slots = int(source.client.server().get("slots", 0))
+    found = {row["run"]: forecast_by_rows(source, row, time.time(), slots) for row in unfinished}
+    return {run: forecast for run, forecast in found.items() if forecast is not None}
+
+
 def _list_tasks(source: Source, run: str, state: str | None, limit: int | None, as_json: bool) -> None:
     states = _states(state) if state is not None else ATTENTION
     info = source.run(run)
@@ -95,7 +113,9 @@ def _list_tasks(source: Source, run: str, state: str | None, limit: int | None, 
         print_json({"run": run, "state": run_state(info), "counts": info["counts"], "tasks": tasks, "next": more})
         return
     title = f"{run} {clean(info['name'])}" if info["name"] else run
-    click.echo(f"{title}: {run_state(info)}, {many(info['total'], 'task')}: {counts_text(info)}")
+    left = [left_parts(TimeLeft(f.p50, f.p90)) for f in _forecasts(source, [info]).values()]
+    counts = "; ".join([counts_text(info), *(" ".join(parts.values()) for parts in left)])
+    click.echo(f"{title}: {run_state(info)}, {many(info['total'], 'task')}: {counts}")
     if rows:
         print_lines(table(("task", "state", "attempt", "exit", "took", "host", "cause", "message"), [
             (

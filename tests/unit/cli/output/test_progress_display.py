@@ -12,27 +12,49 @@ from shoal.cli.output.progress_display import (
     PlainDisplay,
     QuietDisplay,
     Status,
+    TimeLeft,
     bar_of,
     fitted,
     status_text,
 )
 from tests.unit.cli.fake_client import Clock
 
+LEFT = TimeLeft(10_690.0, 12_600.0)
+
 
 def test_the_line_has_counts_rate_time_and_pilots() -> None:
-    status = Status("r1", total=2000, succeeded=500, failed=12, running=8, elapsed=60.0, pilots=2, slots=8)
+    status = Status("r1", total=2000, succeeded=500, failed=12, running=8, elapsed=60.0, pilots=2, slots=8, left=LEFT)
     text = status_text(status)
-    for part in ("512/2,000", "running 8", "failed 12", "8.5/s", "1m00s", "about 2m54s left", "2 pilots, 8 slots"):
+    for part in ("512/2,000", "running 8", "failed 12", "8.5/s", "1m00s", "about 2h58m left", "2 pilots, 8 slots"):
         assert part in text
+    assert "about 2h58m left  (9 in 10 within 3h30m)" in text
 
 
 def test_what_was_final_before_the_waiting_does_not_count_into_the_rate() -> None:
-    assert Status("r1", total=100, succeeded=60, earlier=50, ran_earlier=50, elapsed=10.0, age=9.0).rate == 1.0
+    assert Status("r1", total=100, succeeded=60, earlier=50, elapsed=10.0).rate == 1.0
+    assert Status("r1", total=100, succeeded=60, earlier=60, elapsed=10.0).rate == 0.0
 
 
-def test_until_a_task_ends_the_rate_is_that_of_the_run_before_without_results_taken_over() -> None:
-    waiting = Status("r1", total=100, succeeded=60, earlier=60, ran_earlier=50, elapsed=10.0, age=90.0)
-    assert waiting.rate == 0.5 and "about 1m20s left" in status_text(waiting)
+@pytest.mark.parametrize(
+    ("left", "text"),
+    [
+        (TimeLeft(125.0, 181.0), "about 2m05s left  (9 in 10 within 3m01s)"),
+        (TimeLeft(12.4, 17.6), "about 12s left  (9 in 10 within 18s)"),
+        (TimeLeft(12.1, 12.4), "about 12s left"),  # the second would say the same
+        (TimeLeft(0.0, 0.3), "about 1s left"),
+        (TimeLeft(), "time left not known yet"),
+    ],
+)
+def test_the_time_left_is_told_with_how_sure_it_is(left: TimeLeft, text: str) -> None:
+    assert status_text(Status("r1", total=9, succeeded=3, elapsed=30.0, left=left)).endswith(f"30.0s  {text}")
+
+
+def test_the_rate_alone_tells_no_time_left() -> None:
+    assert "left" not in status_text(Status("r1", total=9, succeeded=3, elapsed=30.0))
+
+
+def test_what_is_done_has_no_time_left() -> None:
+    assert "left" not in status_text(Status("r1", total=9, succeeded=9, elapsed=30.0, left=TimeLeft(3.0, 4.0)))
 
 
 def test_the_bar_fills_with_what_is_done() -> None:
@@ -106,7 +128,8 @@ def test_quiet_says_once_that_there_is_no_pilot(capsys: pytest.CaptureFixture[st
 
 
 BUSY = Status(
-    "r1234", "a name of some length", 20_000, 5_120, 12, 3, running=64, elapsed=3_700.0, pilots=32, slots=128
+    "r1234", "a name of some length", 20_000, 5_120, 12, 3, running=64, elapsed=3_700.0, pilots=32, slots=128,
+    left=LEFT,
 )  # fmt: skip
 
 
@@ -114,6 +137,11 @@ BUSY = Status(
     ("columns", "line"),
     [
         (200, f"r1234 a name of some length  {bar_of(BUSY)}  {status_text(BUSY)}"),
+        (
+            125,
+            "r1234 a name of some length  5,135/20,000  running 64  failed 12  cancelled 3  about 2h58m left"
+            "  (9 in 10 within 3h30m)",
+        ),
         (100, "r1234 a name of some length  5,135/20,000  running 64  failed 12  cancelled 3  about 2h58m left"),
         (80, "r1234  5,135/20,000  running 64  failed 12  cancelled 3  about 2h58m left"),
         (60, "r1234  5,135/20,000  failed 12  about 2h58m left"),
@@ -126,7 +154,7 @@ def test_on_a_narrow_terminal_the_time_that_is_left_stays(columns: int, line: st
 
 @pytest.mark.parametrize("columns", [80, 60, 40])
 def test_an_ordinary_run_fits_with_its_time(columns: int) -> None:
-    status = Status("r12", "scan", 100, 12, running=2, elapsed=12.3, pilots=1, slots=2)
+    status = Status("r12", "scan", 100, 12, running=2, elapsed=12.3, pilots=1, slots=2, left=TimeLeft(90.0, 93.0))
     line = "  ".join(fitted(status, columns))
     assert len(line) <= columns
-    assert "r12" in line and "12/100" in line and line.endswith("left")
+    assert "r12" in line and "12/100" in line and "about 1m30s left" in line

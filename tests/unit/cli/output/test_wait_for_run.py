@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from functools import partial
 from typing import Any
 
 import pytest
 
 from shoal.cli.output import wait_for_run
+from shoal.cli.output.live_forecast import LiveForecast
 from shoal.cli.output.progress_display import Status
 from shoal.cli.output.wait_for_run import Watch, detach, end_in_words, exit_status, wait_for
 from shoal.cli.session import Session
@@ -264,6 +266,64 @@ def test_json_at_the_end_is_one_document(capsys: pytest.CaptureFixture[str], mon
     assert wait(client, monkeypatch, as_json=True) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["run"], document["counts"], document["seconds"]) == ("r1", {"succeeded": 1}, 10.0)
+
+
+class SlowClient(FakeClient):
+    """Pages of events that come ten seconds apart."""
+
+    clock: Clock
+
+    def events(self, *words: Any, **more: Any) -> dict[str, Any]:
+        self.clock.now += 10.0
+        return super().events(*words, **more)
+
+
+def patiently(monkeypatch: pytest.MonkeyPatch, as_json: bool, quiet: bool = False) -> tuple[SlowClient, Screen]:
+    """Wait for a sweep of ten tasks, two at a time, each of which takes ten seconds."""
+    info = run_info([SWEEP], created=100.0, counts={"running": 2})
+    pages: list[Step] = [[finished(n, duration=10.0, started=None) for n in (two, two + 1)] for two in range(1, 11, 2)]
+    client, screen = SlowClient(FakeSource(info), [*pages, [END]], {"pilots": 1, "slots": 2}), Screen()
+    client.clock = Clock()
+    wall = lambda: 100.0 + client.clock.now  # noqa: E731  # the clock of the run
+    monkeypatch.setattr(wait_for_run, "choose_display", lambda quiet: screen)
+    monkeypatch.setattr(wait_for_run, "Watch", partial(Watch, clock=client.clock, sleep=client.clock.sleep))
+    monkeypatch.setattr(wait_for_run, "LiveForecast", partial(LiveForecast, clock=client.clock, wall=wall))
+    wait_for(Session("unix:/run/shoal-9"), client, "r1", quiet=quiet, as_json=as_json)
+    return client, screen
+
+
+def test_the_time_left_is_shown_and_shrinks(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, screen = patiently(monkeypatch, as_json=False)
+    told = [status.left.about for status in screen.statuses if status.left is not None and status.left.about]
+    assert len(told) >= 3
+    assert told == sorted(told, reverse=True) and told[0] > 2 * told[-1]
+
+
+def test_json_tells_the_forecast_that_was_made_at_a_quarter_and_what_came_of_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, screen = patiently(monkeypatch, as_json=True)
+    forecast = json.loads(capsys.readouterr().out)["forecast"]
+    assert set(forecast) == {"made_at", "p10", "p50", "p90", "took", "held"}
+    assert 0 < forecast["p10"] <= forecast["p50"] <= forecast["p90"]
+    assert {status.left for status in screen.statuses} == {None}
+
+
+def test_a_quiet_wait_makes_no_forecast(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    client, screen = patiently(monkeypatch, as_json=False, quiet=True)
+    assert {status.left for status in screen.statuses} == {None}
+    assert not [asked for asked in client.source.asked if asked[0] == "tasks"]
+
+
+def test_json_of_a_short_run_has_no_forecast(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = run_info([SWEEP], created=time.time())
+    client = FakeClient(FakeSource(info), [[finished(n) for n in range(1, 11)], [END]])
+    assert wait(client, monkeypatch, as_json=True) == 0
+    assert json.loads(capsys.readouterr().out)["forecast"] is None
 
 
 def test_a_single_command_feels_like_running_it(

@@ -679,3 +679,17 @@ def test_an_answer_about_files_that_is_too_large_is_refused(answer: FileAnswer) 
         pilot.send(pilot.make(files=[answer]))
     with pytest.raises(BadInput, match="too many answers about files"):
         pilot.send(pilot.make(files=[FileAnswer("q")] * (MAX_FILE_ANSWERS + 1)))
+
+
+def test_the_row_of_a_task_that_runs_says_since_when() -> None:
+    """One that was fetched ahead was leased long before it began."""
+    stand = Stand()
+    run = stand.submit({"command": ["x"]})
+    pilot = stand.pilot()
+    (lease,) = pilot.pull()
+    assert stand.row(run).started is None
+    stand.pass_time(5.0)
+    pilot.run(lease.attempt)
+    assert stand.row(run).started == stand.now
+    pilot.talk(good(lease.attempt, started=3.0))
+    assert stand.row(run).started == 3.0

@@ -1,0 +1,285 @@
+"""When will a run finish? The distribution of its makespan by Monte Carlo [DIANE U11].
+
+The thesis' model of late binding with discrete tasks, extended by what it leaves as future work: slots of different speeds,
+and attempts that have to be repeated. How long tasks take is not assumed but taken from those of the run
+that have ended, and from those that run: a task that has run for a minute without an end says something, too (the estimator
+of Kaplan and Meier). Each draw takes a sample of its own of what was observed, so that few observations give a wide forecast.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+DRAWS = 200
+MOST_OBSERVED = 1_000  # durations that are used; more say little more
+# The last tasks are simulated one by one: so many, or so many for each slot. What comes before is a flow of work.
+TAIL_TASKS, TAIL_ROUNDS = 1_000, 4
+SHORTEST = 1e-6  # seconds; less counts as this, since its logarithm is used
+LEAST_SPREAD, MOST_SPREAD = 0.005, 3.0  # deviation of the logarithm of durations
+PRIOR_SPREAD = 0.3  # what is believed of it before anything was seen, with the weight of one observation
+MOST_FAILING = 0.95
+FIT_ROUNDS = 200
+MOMENT_DRAWS = 256  # durations in each draw that stand for their mean and deviation
+
+_NONE = np.empty(0)
+
+
+class Work(NamedTuple):
+    """What is known of a run at one moment. Durations and ages are seconds of a slot of speed 1."""
+
+    waiting: int  # tasks that have not begun
+    ended: Floats  # how long the tasks took that have ended
+    ages: Floats  # how long those that run have run, one for each of the first slots; NaN where it is not known
+    speeds: Floats  # of the slots there are: 2.0 works through a second's work in half a second
+    arrivals: Floats = _NONE  # seconds until further slots of speed 1 are there
+    failing: float = 0.0  # share of the attempts that have to be repeated
+    idle: Floats = _NONE  # seconds that a slot was idle before a task, observed (its section 3.4.2)
+    later: int = 0  # tasks that begin when all others have ended
+    error: float = 0.0  # relative deviation of real ends from those of this model
+
+
+class Forecast(NamedTuple):
+    """Seconds from now until the end, by probability."""
+
+    p10: float
+    p50: float
+    p90: float
+
+
+def forecast(work: Work, rng: np.random.Generator, draws: int = DRAWS) -> Forecast | None:
+    """The forecast of a run's end; None while it is not known: no task has ended, or there is no slot."""
+    if not (work.waiting or len(work.ages) or work.later):
+        return Forecast(0.0, 0.0, 0.0)
+    if not len(work.ended) or not len(work.speeds) + len(work.arrivals):
+        return None
+    low, middle, high = np.quantile(makespans(work, rng, draws), (0.1, 0.5, 0.9))
+    return Forecast(float(low), float(middle), float(high))
+
+
+def makespans(work: Work, rng: np.random.Generator, draws: int = DRAWS) -> Floats:
+    """Seconds until the end in each of the draws."""
+    durations = Durations(work, rng, draws)
+    speeds = np.concatenate((work.speeds, np.ones(len(work.arrivals))))
+    here = len(work.speeds)
+    running = min(len(work.ages), here)
+    slots = Slots(speeds, np.zeros((draws, len(speeds))), np.zeros((draws, len(speeds)), bool))
+    slots.free[:, here:] = work.arrivals
+    slots.free[:, :running] = durations.rest(work.ages[:running]) / speeds[:running]
+    slots.is_used[:, :running] = True
+    failing = min(work.failing, MOST_FAILING)
+    tasks = work.waiting + len(work.ages)
+    slots = _process(slots, _repeat(tasks, failing, rng, draws) - running, durations, rng)
+    end = slots.end()
+    if work.later:
+        slots = Slots(speeds, np.maximum(slots.free, end[:, None]), np.zeros(slots.free.shape, bool))
+        end = _process(slots, _repeat(work.later, failing, rng, draws), durations, rng).end()
+    end = _widen(end, 1.0 + 1.0 / math.sqrt(min(len(work.ended), MOST_OBSERVED)))
+    return end * np.exp(work.error * rng.standard_normal(draws))
+
+
+def _widen(ends: Floats, factor: float) -> Floats:
+    """Draws further from their median: a sample of few observations is narrower than what they were taken from."""
+    middle = max(float(np.median(ends)), SHORTEST)
+    return np.where(ends > middle, middle + (ends - middle) * factor, middle * (ends / middle) ** factor)
+
+
+def _repeat(tasks: int, failing: float, rng: np.random.Generator, draws: int) -> Counts:
+    """How many attempts so many tasks need: each repetition may fail again, which is a geometric number of them."""
+    counts = np.full(draws, tasks)
+    return counts + rng.negative_binomial(tasks, 1.0 - failing, draws) if failing > 0 and tasks else counts
+
+
+def estimate_speeds(places: Sequence[int], durations: Floats, count: int) -> Floats:
+    """The speeds of places 0 to `count` - 1 from the durations of tasks that ended there, relative to their mean.
+
+    A mean of few tasks is drawn towards the mean of all, as far as the spread between places may be chance (variance
+    components by moments): equal places with skewed tasks get equal speeds.
+    """
+    at, logs = np.asarray(places, np.intp), np.log(np.maximum(durations, SHORTEST))
+    seen = np.bincount(at, minlength=count).astype(float)
+    known = seen > 0
+    if len(logs) <= known.sum() or known.sum() < 2:
+        return np.ones(count)
+    centre = float(logs.mean())
+    means = np.where(known, np.bincount(at, logs, count) / np.maximum(seen, 1.0), centre)
+    within = float(((logs - means[at]) ** 2).sum() / (len(logs) - known.sum()))
+    between = float((seen * (means - centre) ** 2).sum()) - (float(known.sum()) - 1.0) * within
+    between = max(0.0, between / (len(logs) - float((seen**2).sum()) / len(logs)))
+    weight = between / np.maximum(between + within / np.maximum(seen, 1.0), 1e-30)
+    return np.where(known, np.exp(-weight * (means - centre)), 1.0)
+
+
+class Durations:
+    """The distribution of task durations, another one in each draw: observations are drawn with replacement, and those
+    that have not ended count as longer than they are now. With n ends, the next one is as likely in each of the n + 1 gaps
+    around them; beyond the longest, and before the shortest, a log-normal distribution goes on."""
+
+    def __init__(self, work: Work, rng: np.random.Generator, draws: int) -> None:
+        # Streams of their own, task by task: with more tasks the first ones are drawn as with fewer.
+        self._chance, self._longer, self._shorter = rng.spawn(3)
+        ended, ages = _some(work.ended, rng), work.ages[~np.isnan(work.ages)]
+        seen = np.maximum(np.concatenate((ended, ages)), SHORTEST)
+        is_end = np.arange(len(seen)) < len(ended)
+        order = np.lexsort((~is_end, seen))  # of equal ones those that ended come first
+        self._times, is_end = seen[order], is_end[order]
+        counts = rng.multinomial(len(seen), np.full(len(seen), 1 / len(seen)), draws).astype(float)
+        counts[~counts[:, is_end].any(axis=1)] = 1.0  # a draw without a single end knows nothing
+        at_risk = np.cumsum(counts[:, ::-1], axis=1)[:, ::-1]
+        hazard = np.where(is_end, counts / np.maximum(at_risk, 1.0), 0.0)
+        known = len(ended) / (len(ended) + 1)
+        self._reached = known * (1.0 - np.cumprod(1.0 - hazard, axis=1))  # probability of an end until then
+        centre, spread = fit_log_normal(seen[: len(ended)], seen[len(ended) :])
+        if len(ages) and ages.max() > ended.max():
+            # The longest of all still runs: the distribution reaches at least so far, whatever the others look like.
+            beyond = float(np.interp(math.log(len(seen) + 1.0), _HAZARD, _Z))
+            spread = max(spread, math.log(ages.max() / max(float(np.median(ended)), SHORTEST)) / beyond)
+        variance = (PRIOR_SPREAD**2 + len(ended) * spread**2) / rng.chisquare(len(ended), draws)
+        self._spread = np.clip(np.sqrt(variance), LEAST_SPREAD, MOST_SPREAD)
+        self._centre = centre + self._spread * rng.standard_normal(draws) / math.sqrt(len(ended))
+        self._idle = rng.choice(work.idle, (draws, len(work.idle))).mean(axis=1) if len(work.idle) else np.zeros(draws)
+        self._samples = self._at(self._chances(MOMENT_DRAWS))
+        self.mean, self.deviation = self._samples.mean(axis=1) + self._idle, self._samples.std(axis=1)
+
+    def sample(self, count: int) -> Floats:
+        """`count` durations in each draw, each with the idle time before it."""
+        return self._at(self._chances(count)) + self._idle[:, None]
+
+    def _chances(self, count: int) -> Floats:
+        return self._chance.random((count, len(self._reached))).T
+
+    def rest(self, ages: Floats) -> Floats:
+        """What is left of attempts that have run for so long, in each draw."""
+        if not len(ages):
+            return np.empty((len(self._reached), 0))
+        is_known = ~np.isnan(ages)
+        ages = np.where(is_known, ages, 0.0)
+        before = np.array([np.interp(ages, self._times, row, left=0.0) for row in self._reached])
+        longer = self._at(before + (1.0 - before) * self._chances(len(ages)), ages)
+        return np.where(is_known, longer - ages, self.residual(len(ages)))
+
+    def residual(self, count: int) -> Floats:
+        """What is left of a task that a slot is found working at, `count` times in each draw: it is more likely found in a
+        long one, by its length."""
+        reached = np.cumsum(self._samples, axis=1)
+        wanted = self._chances(count) * reached[:, -1:]
+        found = np.array([np.searchsorted(row, some) for row, some in zip(reached, wanted, strict=True)])
+        lengths = np.take_along_axis(self._samples, np.minimum(found, MOMENT_DRAWS - 1), axis=1)
+        return lengths * self._chances(count)
+
+    def _at(self, probability: Floats, least: Floats | None = None) -> Floats:
+        """The duration at each probability, but longer than `least`."""
+        pairs = zip(self._reached, probability, strict=True)
+        found: Floats = np.array([np.interp(wanted, row, self._times) for row, wanted in pairs])
+        longest = np.full(found.shape[1], self._times[-1])
+        bound = longest if least is None else np.maximum(longest, least)
+        is_beyond = probability >= self._reached[:, -1:]
+        found = np.where(is_beyond, self._beyond(np.broadcast_to(bound, found.shape)), found)
+        if least is not None:
+            longer: Floats = np.maximum(found, least)
+            return longer
+        # The logarithm of a normal variable that is beyond most others exceeds them by about half a deviation.
+        shorter = np.exp(-0.5 * self._spread[:, None] * self._shorter.standard_exponential(found.T.shape).T)
+        return np.where(probability < self._reached[:, :1], found * shorter, found)
+
+    def _beyond(self, bound: Floats) -> Floats:
+        """Durations of the fitted distribution that are longer than this."""
+        centre, spread = self._centre[:, None], self._spread[:, None]
+        survived = np.interp((np.log(np.maximum(bound, SHORTEST)) - centre) / spread, _Z, _HAZARD)
+        hazard = np.minimum(survived + self._longer.standard_exponential(bound.T.shape).T, _HAZARD[-1])
+        longer: Floats = np.maximum(bound, np.exp(centre + spread * np.interp(hazard, _HAZARD, _Z)))
+        return longer
+
+
+def _some(values: Floats, rng: np.random.Generator) -> Floats:
+    return values if len(values) <= MOST_OBSERVED else rng.choice(values, MOST_OBSERVED, replace=False)
+
+
+# The standard normal distribution: its cumulative hazard, -log(1 - F), at points that are close enough to interpolate.
+_Z = np.linspace(-6.0, 12.0, 1801)
+_HAZARD = -np.log([0.5 * math.erfc(z / math.sqrt(2)) for z in _Z])
+
+
+def fit_log_normal(ended: Floats, ages: Floats) -> tuple[float, float]:
+    """Mean and deviation of the logarithm of durations, if some are only known to be longer than their age.
+
+    It is used for the longest, so of the shorter half it only counts that they are shorter. Expectation maximisation:
+    what is not known is replaced by what is expected of it, until nothing changes.
+    """
+    logs, above = np.sort(np.log(ended)), np.log(ages)
+    cut = len(logs) // 2
+    known, below = logs[cut:], np.full(cut, logs[cut])
+    bound, sign = np.concatenate((above, below)), np.repeat((1.0, -1.0), (len(above), len(below)))
+    centre, spread = float(logs.mean()), max(float(logs.std()), LEAST_SPREAD)
+    for _ in range(FIT_ROUNDS):
+        z = np.clip(sign * (bound - centre) / spread, -6.0, 8.0)
+        mills = sign * np.exp(-(z**2) / 2 + np.interp(z, _Z, _HAZARD)) / math.sqrt(2 * math.pi)
+        mean = centre + spread * mills
+        square = centre**2 + spread**2 + spread * (bound + centre) * mills
+        total = len(known) + len(bound)
+        before, centre = centre, float((known.sum() + mean.sum()) / total)
+        variance = float((known**2).sum() + square.sum()) / total - centre**2
+        spread = math.sqrt(max(variance, LEAST_SPREAD**2))
+        if abs(centre - before) < 1e-3 * spread:
+            break
+    return centre, min(spread, MOST_SPREAD)
+
+
+class Slots(NamedTuple):
+    """The slots in each draw: a row for each, a column for each slot."""
+
+    speeds: Floats
+    free: Floats  # seconds until each is free, or there
+    is_used: Flags  # those that nothing runs in are not waited for
+
+    def end(self) -> Floats:
+        """When the last of those that are used is free."""
+        last: Floats = np.where(self.is_used, self.free, 0.0).max(axis=1)
+        return last
+
+
+def _process(slots: Slots, counts: Counts, durations: Durations, rng: np.random.Generator) -> Slots:
+    """The slots after so many tasks."""
+    tail = np.minimum(counts, max(TAIL_TASKS, TAIL_ROUNDS * len(slots.speeds)))
+    return _one_by_one(_flow(slots, counts - tail, durations, rng), tail, durations)
+
+
+def _flow(slots: Slots, counts: Counts, durations: Durations, rng: np.random.Generator) -> Slots:
+    """The slots after so many tasks, without looking at each task: all slots work until the work is done, and are then in
+    the middle of a task."""
+    if not counts.any():
+        return slots
+    noise = rng.standard_normal(len(counts)) * np.sqrt(counts) * durations.deviation
+    work = np.maximum(0.0, counts * durations.mean + noise)
+    order = np.argsort(slots.free, axis=1)
+    at, speed = np.take_along_axis(slots.free, order, axis=1), slots.speeds[order]
+    power, start = np.cumsum(speed, axis=1), np.cumsum(speed * at, axis=1)
+    # The work that is done when the k-th slot comes grows with k: those that come before the end take part.
+    taking = np.maximum(1, (power * at - start < work[:, None]).sum(axis=1)) - 1
+    rows = np.arange(len(work))
+    end = (work + start[rows, taking]) / power[rows, taking]
+    # At that moment each slot is somewhere in a task, so the flow ends with as much work undone as is begun too much.
+    left = durations.residual(len(slots.speeds)) / slots.speeds
+    end = np.maximum(end - left.mean(axis=1), 0.0)
+    takes_part = (counts > 0)[:, None] & (slots.free < end[:, None])
+    free = np.where(takes_part, end[:, None] + left, slots.free)
+    return slots._replace(free=free, is_used=slots.is_used | takes_part)
+
+
+def _one_by_one(slots: Slots, counts: Counts, durations: Durations) -> Slots:
+    """The slots after so many tasks, each of which goes to the slot that is free first."""
+    free, is_used, rows = slots.free.copy(), slots.is_used.copy(), np.arange(len(slots.free))
+    lengths = durations.sample(int(counts.max(initial=0)))
+    for number in range(lengths.shape[1]):
+        slot, is_due = free.argmin(axis=1), number < counts
+        free[rows, slot] += np.where(is_due, lengths[:, number] / slots.speeds[slot], 0.0)
+        is_used[rows, slot] |= is_due
+    return slots._replace(free=free, is_used=is_used)
