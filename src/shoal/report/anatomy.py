@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 from shoal.report.history import Timeline
@@ -108,7 +109,7 @@ def _areas_between(found: Timeline, bounds: tuple[float, ...], target: int) -> l
         busy = useful + wasted
         wanted = max(busy, min(pool, found.left[i]))
         heights = (useful, wasted, wanted - busy, pool - wanted, max(0, target - pool))
-        for part, (low, high) in enumerate(zip(bounds, bounds[1:], strict=False)):
+        for part, (low, high) in enumerate(pairwise(bounds)):
             width = min(high, found.times[i + 1]) - max(low, found.times[i])
             if width > 0.0:
                 for at, height in enumerate(heights):

@@ -25,7 +25,12 @@ OTHER_RUNS = 200  # that are looked at, to say that they were there
 CLOCK_AGREES = 10.0  # seconds between the end by a host's clock and the server's, most of it the way of the report
 _FINAL = frozenset(state.value for state in FINAL)
 # Events that end an attempt which is not the task's last -> what became of it.
-ENDED = {"task_retried": "failed", "task_returned": "returned", "task_lost_pilot": "lost", "task_checkpointed": "checkpointed"}
+ENDED = {
+    "task_retried": "failed",
+    "task_returned": "returned",
+    "task_lost_pilot": "lost",
+    "task_checkpointed": "checkpointed",
+}
 _COPIED = "task_backed_up"
 _AGAIN = ("run_reopened", "tasks_reset")
 

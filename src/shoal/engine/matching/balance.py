@@ -112,7 +112,13 @@ def _back_up(state: State, pilot: Pilot, slow: list[_Slow]) -> None:
     state.write_task(task, pilot=pilot, leased=attempt.leased)
     why = f"it runs for {state.now - since:.1f} s, others of its kind took {state.queue.class_of(array).mean or 0.0:.1f} s"
     state.emit(
-        "task_backed_up", task=task.id, attempt=attempt.id.number, pilot=pilot, why=why, beside=slow_pilot.name, since=since
+        "task_backed_up",
+        task=task.id,
+        attempt=attempt.id.number,
+        pilot=pilot,
+        why=why,
+        beside=slow_pilot.name,
+        since=since,
     )
     give_parked(state, pilot, [lease_of(array, attempt, state.state_dir)], durable=True)  # not its first attempt
 
