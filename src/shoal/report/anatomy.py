@@ -103,15 +103,22 @@ def _first_time(found: Timeline, slots: float) -> float:
 
 def _areas_between(found: Timeline, bounds: tuple[float, ...], target: int) -> list[Areas]:
     """The areas of the parts that these moments bound."""
-    sums = [[0.0] * len(Areas._fields) for _ in bounds[1:]]
-    for i, pool in enumerate(found.pool):
-        useful, wasted = found.useful[i], found.wasted[i]
-        busy = useful + wasted
-        wanted = max(busy, min(pool, found.left[i]))
-        heights = (useful, wasted, wanted - busy, pool - wanted, max(0, target - pool))
-        for part, (low, high) in enumerate(pairwise(bounds)):
-            width = min(high, found.times[i + 1]) - max(low, found.times[i])
-            if width > 0.0:
-                for at, height in enumerate(heights):
-                    sums[part][at] += height * width
-    return [Areas(*values) for values in sums]
+    times, sums = found.times, []
+    at = 0  # the step that the part begins in
+    for low, high in pairwise(bounds):
+        useful = failed = overhead = idle = missing = 0.0
+        while at < len(found.pool) and times[at] < high:
+            width = min(high, times[at + 1]) - max(low, times[at])
+            pool, good, bad = found.pool[at], found.useful[at], found.wasted[at]
+            busy = good + bad
+            wanted = max(busy, min(pool, found.left[at]))
+            useful += good * width
+            failed += bad * width
+            overhead += (wanted - busy) * width
+            idle += (pool - wanted) * width
+            missing += max(0, target - pool) * width
+            if times[at + 1] > high:
+                break  # the rest of this step belongs to the next part
+            at += 1
+        sums.append(Areas(useful, failed, overhead, idle, missing))
+    return sums

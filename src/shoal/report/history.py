@@ -10,6 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
+from operator import add
 from typing import NamedTuple
 
 from shoal.model.lazy_dataclass import dataclass
@@ -169,22 +170,24 @@ def sample(found: Timeline, endings: Iterable[Ending], parts: int) -> Samples:
     width = (end - start) / parts if parts > 0 else 0.0
     if width <= 0.0:
         return Samples(start, 0.0, [], [], [])
-    pool, busy, rate = [0.0] * parts, [0.0] * parts, [0.0] * parts
-    for i, slots in enumerate(found.pool):
-        _spread(pool, slots, found.times[i] - start, found.times[i + 1] - start, width)
-        _spread(busy, found.useful[i] + found.wasted[i], found.times[i] - start, found.times[i + 1] - start, width)
+    rate = [0.0] * parts
+    pool = _means(found.times, found.pool, parts, width)
+    busy = _means(found.times, [*map(add, found.useful, found.wasted)], parts, width)
     for ending in endings:
         if start <= ending.time <= end:
             rate[min(parts - 1, int((ending.time - start) / width))] += ending.tasks * 60.0 / width
     return Samples(start, width, pool, busy, rate)
 
 
-def _spread(parts: list[float], value: int, low: float, high: float, width: float) -> None:
-    """Add a value that held from `low` to `high` to the means of the parts it touches."""
-    if not value:
-        return
-    first, last = int(low / width), min(len(parts) - 1, int(high / width))
-    for part in range(first, last + 1):
-        shared = min(high, (part + 1) * width) - max(low, part * width)
-        if shared > 0.0:
-            parts[part] += value * shared / width
+def _means(times: Sequence[float], values: Sequence[int], parts: int, width: float) -> list[float]:
+    """The means of a step function over equal parts of its time."""
+    start, found, part = times[0], [0.0] * parts, 0
+    edge = width  # where the part ends
+    for value, low, high in zip(values, times, times[1:], strict=False):
+        low, high = low - start, high - start
+        while high > edge and part < parts - 1:
+            found[part] += value * max(0.0, edge - low)
+            low, part = edge, part + 1
+            edge = (part + 1) * width
+        found[part] += value * (high - low)
+    return [area / width for area in found]
