@@ -10,12 +10,13 @@ from __future__ import annotations
 import heapq
 import html
 import io
+import warnings
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
 
-from shoal.model.errors import BadInput, echo
+from shoal.model.errors import BadInput, echo, printable
 from shoal.model.quantities import many, show_duration
 from shoal.report.history import Attempt, PilotLife
 from shoal.report.run_report import RunReport
@@ -71,7 +72,7 @@ def draw(report: RunReport, kind: str) -> bytes:
 
 def _title(report: RunReport) -> str:
     info, anatomy = report.found.info, report.anatomy
-    name = f" {info['name']}" if info["name"] else ""
+    name = f" {printable(info['name'])}" if info["name"] else ""
     so_far = "" if info["finished"] is not None else " so far"
     return (
         f"{info['run']}{name}: {many(info['total'], 'task')} in {show_duration(report.makespan)}{so_far}, "
@@ -85,7 +86,9 @@ def _render(report: RunReport, kind: str) -> bytes:
     from matplotlib.ticker import MaxNLocator
 
     # Text of SVG stays text; the same run gives the same bytes; names may hold `$`, which is no formula here.
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "shoal", "text.parse_math": False}):
+    rules = {"svg.fonttype": "none", "svg.hashsalt": "shoal", "text.parse_math": False}
+    with rc_context(rules), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # a name in a script that the font has not
         figure = Figure(figsize=(10, 8), layout="constrained")
         top, middle, bottom = figure.subplots(3, 1, sharex=True, height_ratios=(2, 1, 3))
         unit, name = next((size, word) for least, size, word in _UNITS if report.makespan >= least)

@@ -47,6 +47,11 @@ def test_each_format_is_what_it_says() -> None:
     assert draw(report, "svg") == svg, "the same run gives the same bytes"
 
 
+def test_names_may_be_in_any_script_and_hold_no_control_characters() -> None:
+    svg = draw(make_report(found_of(small_run(), name="\u6f22\u5b57 \x1b[31m")), "svg").decode()
+    assert "\u6f22\u5b57 \\x1b[31m: 3 tasks" in svg and "\x1b" not in svg
+
+
 @pytest.mark.parametrize("record", [RunRecord(0.0, 0.0), RunRecord(0.0, 5.0, 2)])
 def test_a_run_in_which_nothing_happened_can_be_drawn(record: RunRecord) -> None:
     assert draw(make_report(found_of(record)), "svg").startswith(b"<?xml")
