@@ -47,8 +47,8 @@ def test_a_report_agrees_with_the_ledger_of_the_payloads(cluster: Cluster, tmp_p
         cluster.telling(SECONDS, array=f"1-{TASKS}"),
         {"command": ["sh", "-c", "sleep 0.3; exit 3"], "retries": 1},
     )
-    victim = cluster.until(
-        lambda: next((row for row in cluster.lives() if cluster_pilot(cluster, row) == killed.name), None),
+    cluster.until(
+        lambda: [life for life in cluster.lives() if cluster_pilot(cluster, life) == killed.name],
         "the pilot that will be killed has a task",
     )
     killed.kill()
@@ -86,7 +86,7 @@ def test_a_report_agrees_with_the_ledger_of_the_payloads(cluster: Cluster, tmp_p
     spent = sum(end - start for start, end in ledger)
     assert spent - NEAR * TASKS <= report.anatomy.areas.useful <= spent + START_UP * TASKS
     assert told["slot_seconds"]["failed"] >= 2 * 0.3, "two attempts of one task, and what was lost with the pilot"
-    assert victim.task != "" and report.history.pool[-1] == 2, "the pilot that was killed has left the pool"
+    assert report.history.pool[-1] == 2, "the pilot that was killed has left the pool"
     shares = [phase["lost_share"] for phase in told["phases"]]
     assert sum(shares) == pytest.approx(told["slot_seconds"]["lost_share"]) and 0.0 < sum(shares) < 1.0
 

@@ -86,7 +86,7 @@ def _render(report: RunReport, kind: str) -> bytes:
     from matplotlib.ticker import MaxNLocator
 
     # Text of SVG stays text; the same run gives the same bytes; names may hold `$`, which is no formula here.
-    rules = {"svg.fonttype": "none", "svg.hashsalt": "shoal", "text.parse_math": False}
+    rules: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "shoal", "text.parse_math": False}
     with rc_context(rules), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # a name in a script that the font has not
         figure = Figure(figsize=(10, 8), layout="constrained")

@@ -140,5 +140,5 @@ def test_other_runs_that_were_open_meanwhile_are_counted() -> None:
         {"run": "r1", "created": 100.0, "finished": 200.0},
         {"run": "r0", "created": 50.0, "finished": 60.0},
     ]
-    source.runs = lambda **_: {"runs": others, "next": None}  # type: ignore[method-assign, assignment]
+    source.runs = lambda **_: {"runs": others, "next": None}  # type: ignore[method-assign]
     assert read_record(source, "r1", None).other_runs == 2

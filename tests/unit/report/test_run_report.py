@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -13,8 +14,8 @@ from tests.unit.report.fake_source import run_info
 from tests.unit.report.test_history import attempt, small_run
 
 
-def found_of(record: RunRecord, **info: object) -> Found:
-    told = {"created": record.start, "finished": record.end, "counts": {}, **info}
+def found_of(record: RunRecord, **info: Any) -> Found:
+    told: dict[str, Any] = {"created": record.start, "finished": record.end, "counts": {}, **info}
     return Found(run_info([{"command": ["x"], "array": "1-3"}], **told), record)
 
 
