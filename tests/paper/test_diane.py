@@ -43,7 +43,10 @@ def test_failed_and_lost_tasks_are_rescheduled() -> None:
     failing, dying = stand.pilot(host="a"), stand.pilot(host="b")
     failing.talk(bad(failing.work()))
     dying.work()
+    stand.pass_time(3)
     stand.bury(dying)
+    (lost,) = stand.events("task_lost_pilot")
+    assert 2.9 < lost.data["seconds"] < 4.0, "6.5.1: the journal has what the anatomy of a run needs"
     stand.pass_time(1)
     fresh = stand.pilot(host="c")
     for _ in range(4):

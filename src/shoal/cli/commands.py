@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "why": ("tasks.why", "Why something waits, failed or is where it is."),
     "logs": ("tasks.logs", "What a task printed, or prints now."),
     "results": ("tasks.results", "One row per task: parameters, state, last line."),
+    "report": ("tasks.report", "The history of a run, its phases, and where slot time was lost."),
     "wait": ("tasks.wait", "Wait for runs, with progress."),
     "cancel": ("tasks.cancel", "Cancel runs or tasks."),
     "retry": ("tasks.retry", "Run failed, cancelled and lost tasks again."),
@@ -52,7 +53,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 # The list of commands, in groups.
 GROUPS: dict[str, tuple[str, ...]] = {
     "Work": ("run", "sweep", "submit", "wait", "cancel", "retry", "set", "copy", "signal", "rm"),
-    "Look": ("ps", "show", "why", "logs", "peek", "files", "results", "events", "acct"),
+    "Look": ("ps", "show", "why", "logs", "peek", "files", "results", "report", "events", "acct"),
     "Pool": ("join", "pilots", "hosts", "pilot", "site"),
     "People": ("login", "logout", "whoami", "user", "group", "share", "quota", "policy", "token", "audit"),
     "Server": ("server", "prune", "completion"),

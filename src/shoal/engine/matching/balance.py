@@ -106,12 +106,20 @@ def _back_up(state: State, pilot: Pilot, slow: list[_Slow]) -> None:
     found = next((one for one in others if _fits(state, pilot, one.task)), None)
     if found is None:
         return
-    since, task, _, _ = found
+    since, task, _, slow_pilot = found
     array = task.array
     attempt = grant_copy(state, array, task.element, pilot, pilot.seq)
     state.write_task(task, pilot=pilot, leased=attempt.leased)
     why = f"it runs for {state.now - since:.1f} s, others of its kind took {state.queue.class_of(array).mean or 0.0:.1f} s"
-    state.emit("task_backed_up", task=task.id, attempt=attempt.id.number, pilot=pilot, why=why)
+    state.emit(
+        "task_backed_up",
+        task=task.id,
+        attempt=attempt.id.number,
+        pilot=pilot,
+        why=why,
+        beside=slow_pilot.name,
+        since=since,
+    )
     give_parked(state, pilot, [lease_of(array, attempt, state.state_dir)], durable=True)  # not its first attempt
 
 

@@ -123,13 +123,15 @@ def lose(state: State, pilot: Pilot, why: str, counts: bool = True) -> None:
                 attempt=attempt.id.number,
                 pilot=pilot,
                 next="waits for its hold to end",
+                seconds=_ran(state, attempt),
             )
     end(state, pilot, why)
 
 
 def _lose_attempt(state: State, pilot: Pilot, task: Task, attempt: Attempt, counts: bool, is_alone: bool) -> None:
+    ran = _ran(state, attempt)
     if attempt.running:
-        attempt.took = (state.now - (attempt.started or attempt.leased)) * attempt.needs.cores
+        attempt.took = ran * attempt.needs.cores
         state.account(task.array, pilot, attempt.took, "lost")
     state.drop_attempt(task, attempt.id)
     task.past[attempt.id] = pilot.name
@@ -150,7 +152,13 @@ def _lose_attempt(state: State, pilot: Pilot, task: Task, attempt: Attempt, coun
             pilot=pilot,
             losses=task.losses,
             next="ready again",
+            seconds=ran,
         )
+
+
+def _ran(state: State, attempt: Attempt) -> float:
+    """Seconds for which an attempt is known to have run, up to now."""
+    return state.now - (attempt.started or attempt.leased) if attempt.running else 0.0
 
 
 def _count_loss(state: State, task: Task, attempt: Attempt) -> None:

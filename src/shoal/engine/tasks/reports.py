@@ -327,7 +327,7 @@ def _fail(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report)
     state.emit(
         "task_retried", task=task.id, attempt=live.id.number, pilot=pilot, cause=found.value, message=report.message,
         exit_code=report.exit_code, stderr_tail=report.stderr_tail, left=task.spec.retries - task.retries,
-        burnt=step.burn, why=step.why, memory=step.memory or 0,
+        burnt=step.burn, why=step.why, memory=step.memory or 0, seconds=report.duration,
     )  # fmt: skip
 
 
@@ -373,7 +373,10 @@ def _return(state: State, pilot: Pilot, task: Task, live: Attempt, report: Repor
     if ran_full and _count_full_disk(task, report):
         _close(state, pilot, task, TaskState.FAILED, live.id, report, live.leased)
         return
-    state.emit("task_returned", task=task.id, attempt=live.id.number, pilot=pilot, why=report.message, started=started)
+    state.emit(
+        "task_returned", task=task.id, attempt=live.id.number, pilot=pilot, why=report.message, started=started,
+        seconds=report.duration,
+    )  # fmt: skip
     if len(task.live) > 1:
         state.drop_attempt(task, live.id)
         state.write_task(task)

@@ -230,6 +230,7 @@ def test_a_slow_call_gets_one_copy_on_an_idle_pilot_and_counts_once() -> None:
     (event,) = stand.events("task_backed_up")
     (copy,) = [a.reply.leases[0] for a in stand.answers if a.pilot == other.name and a.reply.leases]
     assert brief(copy.attempt) == f"r{run}.3#2@1" and event.attempt == 2
+    assert event.data["beside"] == pilot.name and 6.0 < event.time - event.data["since"] < 7.0, "whom, and since when"
     stand.pass_time(0.2)
     assert len(stand.events("task_backed_up")) == 1, "one copy is enough"
     other.held = {copy.attempt: "running"}

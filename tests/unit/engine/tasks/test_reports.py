@@ -186,6 +186,7 @@ def test_a_failure_burns_a_retry_and_then_the_task_has_failed() -> None:
         assert pilot.verdict(bad(attempt)) == "recorded"
         assert stand.task(run).retries == burnt
     assert [event.data["left"] for event in stand.events("task_retried")] == [1, 0]
+    assert [event.data["seconds"] for event in stand.events("task_retried")] == [5.0, 5.0], "how long each ran"
     (attempt,) = pilot.held
     assert brief(attempt) == "r1.1#3@1"
     pilot.talk(bad(attempt, message="exit code 1", cause="task_error"))
@@ -244,9 +245,10 @@ def test_a_returned_task_is_ready_with_its_reason() -> None:
     run = stand.submit({})
     pilot = stand.pilot()
     attempt = pilot.work()
-    pilot.talk(back(attempt, message="the host is full"), leaving="bye")
+    pilot.talk(back(attempt, message="the host is full", started=1.0, duration=4.0), leaving="bye")
     assert (stand.state(run), stand.task(run).note) == ("ready", "the host is full")
-    assert stand.events("task_returned")[0].data["why"] == "the host is full"
+    data = stand.events("task_returned")[0].data
+    assert (data["why"], data["started"], data["seconds"]) == ("the host is full", True, 4.0)
 
 
 @pytest.mark.parametrize("field", ["max_rss", "signal"])
