@@ -61,7 +61,8 @@ def read_record(source: Source, run: str, now: float | None) -> Found:
     if end is None:
         times = [one.end for one in reader.attempts] + [one.time for one in reader.endings] + [start]
         end = max(times) if now is None else max(now, start)
-        reader.take_running(source, run, float(end))
+    if info["finished"] is None or reader.unreported:
+        reader.take_started(source, run, float(end))
     record = RunRecord(start, float(end), reader.demand, reader.attempts, [], reader.endings)
     record.pilots = [life for life in pilots if life.joined < record.end and life.ended > start]
     return Found(info, record, reader.states, reader.reused, _other_runs(source, run, start, record.end))
@@ -97,6 +98,7 @@ class _Reader:
         self.states: Counter[str] = Counter()
         self.reused = 0
         self._is_final: set[int] = set()
+        self.unreported: dict[int, tuple[float, str]] = {}  # tasks that became final with an attempt: when, and as what
 
     def _slots(self, element: int) -> int:
         at = bisect_right(self._firsts, element) - 1
@@ -125,6 +127,8 @@ class _Reader:
             self.attempts.append(Attempt(element, number, str(row["pilot"]), *ran, slots, state))
         if row["attempt"] > 1:
             self._winners[element], self._final_at[element] = number, end
+        if ran is None and row["attempt"]:
+            self.unreported[element] = end, state
         self.endings.append(Ending(end, int(ran is not None), slots))
 
     def take_span(self, span: Mapping[str, Any]) -> None:
@@ -183,20 +187,24 @@ class _Reader:
                 Attempt(element, number, event["pilot"], *ran, self._slots(element), str(data["state"]))
             )
 
-    def take_running(self, source: Source, run: str, end: float) -> None:
-        """Add the attempts that have begun and not ended, in a run that goes on: neighbours that a pilot has together have no
-        rows yet."""
+    def take_started(self, source: Source, run: str, end: float) -> None:
+        """Add the attempts that have begun and are not reported: those that run (neighbours that a pilot has together have no
+        rows yet), and those that ended because somebody cancelled their task."""
         first = next(iter(source.events(run, kinds=("run_submitted",))), None)
         begun: dict[int, tuple[int, str, float]] = {}
         prefix = f"{run}."
         for event in source.events("", int(first["seq"]) if first is not None else 0, ("tasks_started",)):
+            if event["time"] > end:
+                break
             for name in event["data"].get("attempts", ()):
                 if name.startswith(prefix):
                     attempt = parse_attempt(name)
                     begun[attempt.element] = attempt.number, str(event["pilot"]), float(event["time"])
         for element, (number, pilot, start) in begun.items():
-            if element not in self._is_final and (element, number) not in self._ended and start < end:
-                self.attempts.append(Attempt(element, number, pilot, start, end, self._slots(element), "running"))
+            until, outcome = self.unreported.get(element, (end, "running"))
+            is_open = element not in self._is_final or element in self.unreported
+            if is_open and (element, number) not in self._ended and start < until:
+                self.attempts.append(Attempt(element, number, pilot, start, until, self._slots(element), outcome))
 
 
 def _interval(started: float | None, duration: float | None, ended: float | None) -> tuple[float, float] | None:

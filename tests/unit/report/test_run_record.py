@@ -121,6 +121,17 @@ def test_what_runs_now_is_in_the_events_of_starts() -> None:
     assert [a.task for a in found.record.attempts] == [1, 2, 3]
 
 
+def test_what_was_cancelled_while_it_ran_was_busy_until_then() -> None:
+    started = {**event(4, "tasks_started", 120.0), "run": None}
+    started["data"] = {"attempts": ["r1.1#1@7", "r1.2#1@7"]}
+    rows = [row(1, None, 0.0, state="cancelled", ended=125.0), row(2, 121.0, 4.0)]
+    found = read(rows, [event(1, "run_submitted", 100.0), started])
+    assert found.record.attempts == [
+        Attempt(2, 1, "p1", 121.0, 125.0, 1, "succeeded"),
+        Attempt(1, 1, "p1", 120.0, 125.0, 1, "cancelled"),
+    ]
+
+
 def test_without_a_server_an_open_run_is_known_up_to_its_last_event() -> None:
     assert read([row(1, 101.0, 4.0)], finished=None).record.end == 105.0
     assert read([], finished=None).record.end == 100.0
