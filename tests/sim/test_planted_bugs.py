@@ -332,7 +332,7 @@ PLANS: dict[str, Plan] = {
 
 # Worlds that noticed soonest are played first: it saves minutes, and changes nothing about what counts.
 LATELY: dict[str, int] = {
-    "a refused report is forgotten": 1,
+    "a silent pilot is never given up": 1,
     "a new pilot does not sweep what died pilots and guards left on its machine": 3,
     "no attempt check: any report counts for whatever runs now": 18,
     "forgotten held list: nobody asks what a pilot lacks": 0,

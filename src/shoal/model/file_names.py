@@ -9,6 +9,7 @@ SOCKET_FILE = "sock"  # the server of this directory listens here, for its own a
 SERVER_LOG = "server.log"
 TOKEN_FILE = "token"  # the administrator's; unlike server.json it remains when the server ends
 ENROL_FILE = "enrol"  # admits pilots of this account
+PILOT_PIDS = "pilot.pid"  # the processes of this server's own pilots, the latest last
 PILOT_ZIP = "pilot.pyz"  # the pilot that a server distributes
 START_LOCK = "start.lock"
 ENVIRONMENTS = "env"  # env/r12.json: the submitter's environment, mode 0600

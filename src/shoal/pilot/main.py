@@ -24,7 +24,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--join-file", metavar="F", help="a file that holds the join string")
     parser.add_argument("--join-fd", type=int, metavar="N", help="an open file that holds the join string")
     parser.add_argument(
-        "--wait-stdin", action="store_true", help="connect when standard input ends: a server starts beside us"
+        "--wait-stdin", action="store_true", help="connect when standard input has a byte: a server starts beside us"
     )
     parser.add_argument("--cores", type=int, metavar="N", help="offer so many cores (default: all we may use)")
     parser.add_argument("--site", default="", metavar="S", help="name of the site (default: the server says)")

@@ -22,9 +22,7 @@ LOOKED_THROUGH = (
     20_000  # tasks of a run whose rows are searched for those that run; of a larger one the ages say little
 )
 MOST_LATER = 0.1  # share of tasks that wait for others, beyond which too little is known
-MODEL_ERROR = 0.03  # by which real ends differ from those of the model even where all durations are equal
 TOLD_LATE = 1.0  # seconds by which a pilot may tell late that a task began; a longer one was fetched ahead
-LONG_IDLE = 0.95  # share of idle times; longer ones count as the longest of these, since the slot had another reason
 LATELY, ENOUGH_ENDS = 10.0, 20  # seconds, and ends within them that say how many slots are busy
 A_MOMENT = 0.3  # seconds until the next task of a slot is known
 CLOCK = 0.001  # seconds by which the start of a task may seem to be before the end of the one before
@@ -104,22 +102,18 @@ class Observed:
         slots = min(max(slots, len(running)), left - later)
         if not self._ends or slots < 1 or later > MOST_LATER * row["total"]:
             return None
-        import numpy as np
+        from shoal.sched.vector.forecast import Seen, forecast_seen
 
-        from shoal.sched.vector.forecast import Work, estimate_speeds, forecast
-
-        pilots = {name: at for at, name in enumerate(dict.fromkeys([e.pilot for e in self._ends]))}
-        places, durations = [pilots[end.pilot] for end in self._ends], np.array([end.duration for end in self._ends])
-        speeds = np.append(estimate_speeds(places, durations, len(pilots)), 1.0)  # the last: of pilots without an end
-        here = speeds[[pilots.get(task.pilot, -1) for task in running[:slots]] + [-1] * (slots - len(running))]
-        ages = np.array([task.age for task in running[:slots]] + [math.nan] * (slots - len(running)))
-        idle = np.array(idle_times(self._ends))
-        work = Work(
-            waiting=left - later - slots, ended=durations * speeds[places], ages=ages * here, speeds=here,
-            failing=self._repeated / (self._repeated + self._finals), later=later, error=MODEL_ERROR,
-            idle=np.minimum(idle, np.quantile(idle, LONG_IDLE)) if len(idle) else idle,
+        pilots = {name: at for at, name in enumerate(dict.fromkeys([end.pilot for end in self._ends]))}
+        unseen = [(-1, math.nan)] * (slots - len(running))
+        return forecast_seen(
+            Seen(
+                ended=[(pilots[end.pilot], end.duration) for end in self._ends],
+                running=[(pilots.get(task.pilot, -1), task.age) for task in running[:slots]] + unseen,
+                waiting=left - later - slots, later=later, idle=idle_times(self._ends),
+                failing=self._repeated / (self._repeated + self._finals),
+            )
         )  # fmt: skip
-        return forecast(work, np.random.default_rng(0))  # the same each time: what is shown does not jump by chance
 
 
 def idle_times(ends: Iterable[End]) -> list[float]:

@@ -12,9 +12,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from shoal.model.file_names import SERVER_FILE
+from shoal.model.file_names import PILOT_PIDS, SERVER_FILE
 
-PID_FILE, PILOT_LOG = "pilot.pid", "pilot.log"
+PILOT_LOG = "pilot.log"
 LOG_KEPT = 1024 * 1024
 END_WITHIN = 3.0  # seconds
 _PROGRAM = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "pilot", "__main__.py")
@@ -52,9 +52,11 @@ class PilotProcess:
         return self._process.poll()
 
     def release(self) -> None:
-        """Let it connect: the server listens."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        """Let it connect: the server listens. If it reads the end without this byte, the server died before."""
+        if self._process.stdin is not None and not self._process.stdin.closed:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.write(b".")
+                self._process.stdin.close()
 
     def end(self) -> None:
         """End it: there will be no server."""
@@ -97,7 +99,7 @@ def take_ahead() -> PilotProcess | None:
 def read_pids(state: str) -> list[int]:
     """The processes of this server's pilots, the latest last: also those that ended before somebody noticed it."""
     try:
-        with open(os.path.join(state, PID_FILE), encoding="ascii") as file:
+        with open(os.path.join(state, PILOT_PIDS), encoding="ascii") as file:
             return [int(line) for line in file.read().split()]
     except (OSError, ValueError):
         return []
@@ -106,13 +108,13 @@ def read_pids(state: str) -> list[int]:
 def note_pid(state: str, pid: int) -> None:
     """Add a process to those of this server's pilots. Earlier ones stay until `forget_others`: who died must be buried."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-    with open(os.open(os.path.join(state, PID_FILE), flags, 0o600), "a", encoding="ascii") as file:
+    with open(os.open(os.path.join(state, PILOT_PIDS), flags, 0o600), "a", encoding="ascii") as file:
         file.write(f"{pid}\n")
 
 
 def forget_others(state: str, pid: int) -> None:
     """Keep only this one."""
-    path = os.path.join(state, PID_FILE)
+    path = os.path.join(state, PILOT_PIDS)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     with open(os.open(f"{path}.part", flags, 0o600), "w", encoding="ascii") as file:
         file.write(f"{pid}\n")

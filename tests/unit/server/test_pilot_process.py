@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal.model.file_names import SERVER_FILE
+from shoal.model.file_names import PILOT_PIDS, SERVER_FILE
 from shoal.server import pilot_process
-from shoal.server.pilot_process import PID_FILE, forget_others, is_pilot, note_pid, read_pids, started_ahead, take_ahead
+from shoal.server.pilot_process import forget_others, is_pilot, note_pid, read_pids, started_ahead, take_ahead
 
 
 class FakePilot:
@@ -97,6 +97,6 @@ def test_earlier_processes_are_known_until_they_are_buried(tmp_path: Path) -> No
     assert read_pids(state) == [11, 12]
     forget_others(state, 12)
     assert read_pids(state) == [12]
-    assert stat.S_IMODE((tmp_path / PID_FILE).stat().st_mode) & 0o077 == 0
-    (tmp_path / PID_FILE).write_text("half a num")
+    assert stat.S_IMODE((tmp_path / PILOT_PIDS).stat().st_mode) & 0o077 == 0
+    (tmp_path / PILOT_PIDS).write_text("half a num")
     assert read_pids(state) == []

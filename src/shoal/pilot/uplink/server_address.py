@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import field
 from typing import NamedTuple, Optional
 from urllib.parse import urlsplit
 
 from shoal.model.errors import echo
+from shoal.model.file_names import PILOT_PIDS
 from shoal.model.lazy_dataclass import dataclass
 from shoal.pilot.uplink.tls import Trust, WrongServer
 from shoal.wire.http.connection import Connection, UnixConnection, is_readable
@@ -55,8 +57,10 @@ class ServerAddress:
         token_file: str = "",
         join: Optional[Join] = None,
         awaited: Optional[int] = None,
+        abandoned: Callable[[], None] = lambda: None,
     ) -> None:
-        self.awaited = awaited  # an open file that ends when the server, which is starting, listens; None: it should
+        self.awaited = awaited  # an open file with a byte when the server, which is starting, listens; None: it should
+        self._abandoned = abandoned  # called if that server died before it took note of us
         self.server_file, self.url, self.token_file, self.join = server_file, url, token_file, join
         self.trust = Trust()
         self._last_good = ""
@@ -92,10 +96,21 @@ class ServerAddress:
         except (ValueError, KeyError, TypeError, AttributeError):
             raise NoServerAddress(f"{path} is not a server file") from None
 
+    def _is_noted(self) -> bool:
+        """True if the next server of the same directory knows that this process is its pilot: it starts no other."""
+        try:
+            with open(os.path.join(os.path.dirname(self.server_file), PILOT_PIDS), encoding="ascii") as file:
+                return str(os.getpid()) in file.read().split()
+        except (OSError, ValueError):
+            return False
+
     def connect(self, timeout: float, certified: bool = False) -> Connected:
         """Connect to the first address that accepts, beginning with the one that worked last."""
         if self.awaited is not None and is_readable(self.awaited, timeout):
-            self.awaited = None
+            told, self.awaited = os.read(self.awaited, 1), None
+            if not told and not self._is_noted():
+                self._abandoned()
+                raise NoServerAddress("the server that started this pilot died before it took note of it")
         endpoint, failure = self.read(), None
         for url in sorted(endpoint.urls, key=lambda url: url != self._last_good):
             connected = None

@@ -30,6 +30,9 @@ MOST_FAILING = 0.95
 FIT_ROUNDS = 200
 MOMENT_DRAWS = 256  # durations in each draw that stand for their mean and deviation
 
+MODEL_ERROR = 0.03  # by which real ends differ from those of the model even where all durations are equal
+LONG_IDLE = 0.95  # share of idle times; longer ones count as the longest of these, since the slot had another reason
+
 _NONE = np.empty(0)
 
 
@@ -53,6 +56,31 @@ class Forecast(NamedTuple):
     p10: float
     p50: float
     p90: float
+
+
+class Seen(NamedTuple):
+    """What was seen of a run: places (0 and up) are hosts or pilots whose speeds may differ."""
+
+    ended: Sequence[tuple[int, float]]  # place and duration of each task that ended, as it was there
+    running: Sequence[tuple[int, float]]  # place and age of each that runs; place -1: none ended there; NaN: not known
+    waiting: int  # tasks that have not begun
+    later: int  # tasks that begin when all others have ended
+    idle: Sequence[float]  # seconds that a slot was idle before a task
+    failing: float  # share of the attempts that had to be repeated
+
+
+def forecast_seen(seen: Seen) -> Forecast | None:
+    """The forecast of a run by what was seen of it. It is the same each time: what is shown does not jump by chance."""
+    at, durations = [place for place, _ in seen.ended], np.array([duration for _, duration in seen.ended])
+    speeds = np.append(estimate_speeds(at, durations, max(at, default=-1) + 1), 1.0)  # the last: where none ended
+    here = speeds[[place for place, _ in seen.running]]
+    idle = np.array(seen.idle)
+    work = Work(
+        waiting=seen.waiting, ended=durations * speeds[at], ages=np.array([age for _, age in seen.running]) * here,
+        speeds=here, failing=seen.failing, later=seen.later, error=MODEL_ERROR,
+        idle=np.minimum(idle, np.quantile(idle, LONG_IDLE)) if len(idle) else idle,
+    )  # fmt: skip
+    return forecast(work, np.random.default_rng(0))
 
 
 def forecast(work: Work, rng: np.random.Generator, draws: int = DRAWS) -> Forecast | None:

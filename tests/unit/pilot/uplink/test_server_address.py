@@ -16,6 +16,7 @@ import pytest
 
 from shoal.model import credentials
 from shoal.model.errors import BadInput
+from shoal.model.file_names import PILOT_PIDS
 from shoal.pilot.host import memfd
 from shoal.pilot.uplink import tls
 from shoal.pilot.uplink.server_address import NoServerAddress, ServerAddress, check_url, read_join
@@ -272,7 +273,7 @@ def test_nothing_of_all_this_is_logged_with_a_secret(
     assert TOKEN not in caplog.text and "PRIVATE" not in caplog.text
 
 
-def test_a_server_that_starts_beside_us_is_awaited_by_the_end_of_a_file(tmp_path: Path) -> None:
+def test_a_server_that_starts_beside_us_is_awaited_by_a_byte_in_a_file(tmp_path: Path) -> None:
     """Not by asking again and again: each second try waits longer."""
     read, write = os.pipe()
     where = ServerAddress(str(tmp_path / "server.json"), awaited=read)
@@ -284,6 +285,7 @@ def test_a_server_that_starts_beside_us_is_awaited_by_the_end_of_a_file(tmp_path
 
         def become_ready() -> None:
             (tmp_path / "server.json").write_text('{"url": "unix:/nowhere/sock", "token": "t"}')
+            os.write(write, b".")
             os.close(write)
 
         ready = threading.Timer(0.05, become_ready)
@@ -294,3 +296,21 @@ def test_a_server_that_starts_beside_us_is_awaited_by_the_end_of_a_file(tmp_path
         assert where.awaited is None
     finally:
         os.close(read)
+
+
+@pytest.mark.parametrize("is_noted", [False, True])
+def test_a_pilot_whose_server_died_before_it_took_note_of_it_ends(tmp_path: Path, is_noted: bool) -> None:
+    """Otherwise the next server starts another one, and both stay."""
+    pids = [1, os.getpid()] if is_noted else [1, os.getpid() + 1]
+    (tmp_path / PILOT_PIDS).write_text("".join(f"{pid}\n" for pid in pids))
+    (tmp_path / "server.json").write_text('{"url": "unix:/nowhere/sock", "token": "t"}')
+    read, write = os.pipe()
+    os.close(write)
+    ended: list[str] = []
+    where = ServerAddress(str(tmp_path / "server.json"), awaited=read, abandoned=lambda: ended.append("now"))
+    try:
+        with pytest.raises(FileNotFoundError if is_noted else NoServerAddress):
+            where.connect(10.0)
+    finally:
+        os.close(read)
+    assert ended == ([] if is_noted else ["now"])
