@@ -18,6 +18,7 @@ from shoal.db.sqlite import Database
 from shoal.engine.commands import Bury, Cancel, Enrol, Submit
 from shoal.engine.engine import Engine
 from shoal.model.errors import InternalError, TooBusy
+from shoal.model.file_names import PILOT_PIDS
 from shoal.model.ids import start_count
 from shoal.model.people import PeopleRows
 from shoal.model.timing import Timing
@@ -27,7 +28,6 @@ from shoal.server.disk_reserve import Reserve
 from shoal.server.handlers.people import PeopleHandler
 from shoal.server.http.request import Call
 from shoal.server.own_pilot import OriginalSettings, OwnPilot
-from shoal.server.pilot_process import PID_FILE
 from shoal.server.service import Service
 from shoal.wire.http.requests import NewToken, NewUser, Revoke
 from shoal.wire.messages import PROTOCOL, Capacity, Exchange, Register, Registered, Report
@@ -232,7 +232,7 @@ def test_a_dead_pilot_of_this_machine_whose_burial_meets_a_defect_does_not_end_t
         pilot = await join(service)
         dead = service.engine.state.pilots[pilot.pilot]
         dead.tags["pid"], dead.host = 2**22 + 1, os.uname().nodename  # no process has such a number
-        (tmp_path / PID_FILE).write_text(str(2**22 + 1))
+        (tmp_path / PILOT_PIDS).write_text(str(2**22 + 1))
 
         def fail(state: Any, command: Bury) -> None:
             raise ZeroDivisionError("planted")
