@@ -358,8 +358,6 @@ class Array:
     @property
     def throttled(self) -> bool:
         """True if as many are live as its own limit allows."""
-        if self.spec.array is None:  # most of them, and each is asked at each restart
-            return False
         return self.spec.throttle is not None and self.live >= self.spec.throttle
 
     def state_of(self, element: int) -> TaskState | None:

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 KEPT = 1_000  # ends that are kept, the latest
 READ = 200  # ends that are read from rows
-LOOKED_THROUGH = (
-    20_000  # tasks of a run whose rows are searched for those that run; of a larger one the ages say little
-)
+LOOKED_THROUGH = 20_000  # tasks of a run whose rows are searched for those that run; of more the ages say little
 MOST_LATER = 0.1  # share of tasks that wait for others, beyond which too little is known
 TOLD_LATE = 1.0  # seconds by which a pilot may tell late that a task began; a longer one was fetched ahead
 LATELY, ENOUGH_ENDS = 10.0, 20  # seconds, and ends within them that say how many slots are busy

@@ -23,6 +23,18 @@ def task_row(element: int, run: int = 1, **fields: Any) -> Json:
     return {"run": run, "element": element, **TASK_FIELDS, **fields}
 
 
+def finished(task: int, state: str = "succeeded", **data: Any) -> dict[str, Any]:
+    """The event of a task that became final."""
+    return {
+        "seq": task,
+        "kind": "task_finished",
+        "run": 1,
+        "task": task,
+        "pilot": "p1",
+        "data": {"state": state, **data},
+    }
+
+
 def run_info(tasks: Sequence[Mapping[str, Any]], run: str = "r1", **fields: Any) -> Json:
     """A run with the arrays that task tables make."""
     arrays: list[Json] = []

@@ -6,18 +6,7 @@ from typing import Any
 
 from shoal.model.quantities import rate_text
 from shoal.report.summary import SAMPLE, Tally, summary_lines, tally_run
-from tests.unit.report.fake_source import FakeSource, run_info, task_row
-
-
-def finished(task: int, state: str = "succeeded", **data: Any) -> dict[str, Any]:
-    return {
-        "seq": task,
-        "kind": "task_finished",
-        "run": 1,
-        "task": task,
-        "pilot": "p1",
-        "data": {"state": state, **data},
-    }
+from tests.unit.report.fake_source import FakeSource, finished, run_info, task_row
 
 
 def event(kind: str, **fields: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from shoal.cli.output.live_forecast import LiveForecast
 from shoal.cli.output.progress_display import TimeLeft
 from tests.unit.cli.fake_client import Clock, FakeClient
-from tests.unit.report.fake_source import FakeSource, run_info, task_row
+from tests.unit.report.fake_source import FakeSource, finished, run_info, task_row
 
 BAG = [{"command": ["x"], "array": "1-40"}]
 CREATED = 100.0  # of the run
@@ -39,16 +39,7 @@ class Waiting:
 
     def end(self, task: int) -> dict[str, Any]:
         moment = CREATED + 10.0 * ((task + 1) // 2)
-        data = {"state": "succeeded", "duration": 10.0, "started": moment - 10.0}
-        return {
-            "seq": task,
-            "kind": "task_finished",
-            "run": 1,
-            "task": task,
-            "pilot": "p1",
-            "time": moment,
-            "data": data,
-        }
+        return {**finished(task, duration=10.0, started=moment - 10.0), "time": moment}
 
 
 def test_nothing_is_computed_in_the_first_seconds_of_a_run() -> None:
