@@ -16,9 +16,9 @@ from shoal.engine.changes import Change, Successes
 from shoal.engine.commands import Cancel, SetPolicy
 from shoal.model.event import Event
 from shoal.model.ids import AttemptId, TaskId, parse_run, parse_task
-from shoal.sim.faults import Plan
 from shoal.sim.host import Host, Placement
-from shoal.sim.world import World
+from shoal.sim.proof.faults import Plan
+from shoal.sim.proof.world import World
 from shoal.wire.messages import Capacity
 from shoal.wire.policy import parse_policy
 

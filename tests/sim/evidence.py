@@ -17,10 +17,10 @@ from shoal.model.credentials import digest
 from shoal.model.event import Event
 from shoal.model.ids import AttemptId, TaskId, parse_run
 from shoal.model.limits import POISON_LOSSES
-from shoal.sim.faults import Plan
 from shoal.sim.host import OWNER, Host, Placement
-from shoal.sim.ledger import BrokenPromise
-from shoal.sim.world import World
+from shoal.sim.proof.faults import Plan
+from shoal.sim.proof.ledger import BrokenPromise
+from shoal.sim.proof.world import World
 from shoal.wire.messages import Exchange
 from shoal.wire.submission import parse_submission
 

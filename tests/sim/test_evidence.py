@@ -14,7 +14,7 @@ from shoal.engine.pilots import losses
 from shoal.engine.policy import accounting
 from shoal.engine.state import State
 from shoal.engine.tasks import failures, reports
-from shoal.sim.ledger import BrokenPromise
+from shoal.sim.proof.ledger import BrokenPromise
 from tests.sim.evidence import FAILING_SITE, LIARS, POISON, SCENARIOS, SLOW_SITE, EvidenceWorld
 from tests.sim.planting import plant
 

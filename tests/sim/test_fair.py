@@ -16,10 +16,10 @@ from shoal.engine.state import State
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.pilot.agent.slots import Slots
 from shoal.sim import world as worlds
-from shoal.sim.faults import Plan
 from shoal.sim.host import Host
-from shoal.sim.ledger import BrokenPromise
-from shoal.sim.world import World
+from shoal.sim.proof.faults import Plan
+from shoal.sim.proof.ledger import BrokenPromise
+from shoal.sim.proof.world import World
 from tests.sim.fair import Result, Setting, simulate
 from tests.sim.planting import plant
 

@@ -23,12 +23,12 @@ from shoal.pilot.agent.lease_dedup import LeaseDedup
 from shoal.pilot.agent.outbox import Outbox
 from shoal.pilot.agent.slots import Slots
 from shoal.pilot.executor import given_back
-from shoal.sim.faults import Plan
 from shoal.sim.host import Host
-from shoal.sim.ledger import BrokenPromise
+from shoal.sim.proof.faults import Plan
+from shoal.sim.proof.ledger import BrokenPromise
+from shoal.sim.proof.workload import SHORT
+from shoal.sim.proof.world import World
 from shoal.sim.server import SimServer
-from shoal.sim.workload import SHORT
-from shoal.sim.world import World
 from shoal.wire.messages import Batch, Checkpoint, Exchange, Proof
 from tests.sim.planting import plant
 from tests.sim.test_worlds import CALM_PLAN, DEFECT_PLAN, FROZEN_PLAN

@@ -10,8 +10,8 @@ import pytest
 from shoal.engine.matching import balance
 from shoal.model.event import Event
 from shoal.model.ids import TaskId
-from shoal.sim.faults import Plan, Tally
-from shoal.sim.world import World
+from shoal.sim.proof.faults import Plan, Tally
+from shoal.sim.proof.world import World
 
 PROVE = bool(os.environ.get("SHOAL_PROVE"))
 SEEDS = 5_000 if PROVE else 25

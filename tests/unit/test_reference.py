@@ -11,7 +11,7 @@ import pytest
 from scripts import make_reference
 from shoal.model.timing import Timing
 from shoal.server.http.routes import ROUTES
-from shoal.sim.faults import KINDS
+from shoal.sim.proof.faults import KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
 CALL = re.compile(r"`(GET|HEAD|POST|PUT|DELETE|PATCH) (/[^`?\s]*)")

@@ -6,9 +6,9 @@ import argparse
 import re
 import sys
 
-from shoal.sim.faults import Tally
-from shoal.sim.ledger import BrokenPromise
-from shoal.sim.world import World
+from shoal.sim.proof.faults import Tally
+from shoal.sim.proof.ledger import BrokenPromise
+from shoal.sim.proof.world import World
 
 
 def main() -> int:

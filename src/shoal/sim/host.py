@@ -46,12 +46,12 @@ from shoal.pilot.executor import GUARD_GONE, given_back
 from shoal.sim.clock import Alarm
 from shoal.sim.command_pieces import CommandPiece
 from shoal.sim.guard_queue import GuardQueue
-from shoal.sim.workload import SHORT
+from shoal.sim.proof.workload import SHORT
 from shoal.wire.chunk import names, part
 from shoal.wire.messages import Batch, Capacity, Checkpoint, Exchange, Lease, Registered, Reply, Report
 
 if TYPE_CHECKING:
-    from shoal.sim.world import World
+    from shoal.sim.proof.world import World
 
 TIMEOUT = 30.0  # seconds after which a request without an answer is given up
 TOLD_LATE = 0.05  # seconds that a guard keeps the successes of a piece to itself at most

@@ -25,7 +25,7 @@ from shoal.engine.snapshot import Snapshot
 from shoal.model.errors import InternalError, ShoalError, TooBusy
 from shoal.model.timing import Timing
 from shoal.sim.clock import Alarm, Clock
-from shoal.sim.failing_commands import InjectedDefect, call_with_defect
+from shoal.sim.proof.failing_commands import InjectedDefect, call_with_defect
 from shoal.wire.messages import Reply
 
 Deliver = Callable[[Reply], None]

@@ -11,7 +11,7 @@ from random import Random
 from shoal.model.ids import parse_attempt
 from shoal.pilot.agent.events import Event
 from shoal.pilot.uplink.uplink import Answer, read_answer
-from shoal.sim.faults import Plan, Tally
+from shoal.sim.proof.faults import Plan, Tally
 from shoal.wire.chunk import shift
 from shoal.wire.messages import Exchange
 

@@ -8,12 +8,12 @@ from shoal.engine.commands import Accept, Cancel, Retry, Submit
 from shoal.model.errors import ShoalError
 from shoal.model.ids import TaskId, parse_run
 from shoal.sim.host import OWNER, TIMEOUT
-from shoal.sim.ledger import BrokenPromise
-from shoal.sim.workload import draw_submissions
+from shoal.sim.proof.ledger import BrokenPromise
+from shoal.sim.proof.workload import draw_submissions
 from shoal.wire.submission import parse_submission
 
 if TYPE_CHECKING:
-    from shoal.sim.world import World
+    from shoal.sim.proof.world import World
 
 _NOT_DONE = ("internal_error", "rebuilding")  # a user would repeat the request
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from shoal.engine.commands import Drain, Enrol, Talk
 from shoal.model.errors import ShoalError
 from shoal.model.ids import AttemptId
-from shoal.sim.ledger import BrokenPromise
+from shoal.sim.proof.ledger import BrokenPromise
 from shoal.wire.messages import PROTOCOL, Batch, Capacity, Exchange, Held, Proof, Register, Registered, Reply, Report
 
 if TYPE_CHECKING:
-    from shoal.sim.world import World
+    from shoal.sim.proof.world import World
 
 INTERVAL = 10.0  # seconds between lies, at most
 

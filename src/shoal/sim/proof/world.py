@@ -19,14 +19,14 @@ from shoal.model.ids import AttemptId, parse_attempt
 from shoal.model.timing import Timing
 from shoal.pilot.agent.events import Join, NoAnswer
 from shoal.sim.clock import Clock
-from shoal.sim.faults import Plan, Tally
 from shoal.sim.host import OWNER, TIMEOUT, Host, Placement
-from shoal.sim.ledger import BrokenPromise, Ledger
-from shoal.sim.lying_pilot import LyingPilot
-from shoal.sim.refused_messages import Refusals
+from shoal.sim.proof.faults import Plan, Tally
+from shoal.sim.proof.ledger import BrokenPromise, Ledger
+from shoal.sim.proof.lying_pilot import LyingPilot
+from shoal.sim.proof.refused_messages import Refusals
+from shoal.sim.proof.users import SimUsers
+from shoal.sim.proof.workload import draw_checkpointed, draw_short, draw_submissions
 from shoal.sim.server import SimServer
-from shoal.sim.users import SimUsers
-from shoal.sim.workload import draw_checkpointed, draw_short, draw_submissions
 from shoal.wire import codec_fast
 from shoal.wire.messages import PROTOCOL, Capacity, Exchange, Proof, Register, Registered, Reply
 

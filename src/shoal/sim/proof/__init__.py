@@ -1,0 +1,1 @@
+"""Worlds with faults in which every promise is checked after each step."""
