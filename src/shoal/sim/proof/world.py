@@ -19,7 +19,9 @@ from shoal.model.ids import AttemptId, parse_attempt
 from shoal.model.timing import Timing
 from shoal.pilot.agent.events import Join, NoAnswer
 from shoal.sim.clock import Clock
+from shoal.sim.distributions import Constant, Uniform
 from shoal.sim.host import OWNER, TIMEOUT, Host, Placement
+from shoal.sim.network import Link, Network
 from shoal.sim.proof.faults import Plan, Tally
 from shoal.sim.proof.ledger import BrokenPromise, Ledger
 from shoal.sim.proof.lying_pilot import LyingPilot
@@ -69,7 +71,11 @@ class World:
         self.steps, self._max_steps = 0, steps
         self._progress, self._moved = (0, 0), 0  # how many payloads began and tasks ended, and at which step the last
         self.users = SimUsers(self)
-        self._arrivals: dict[tuple[str, str], float] = {}  # when the last message sent so far arrives
+        self._healed_link = Link(Constant(0.001))
+        self._faulty_link = Link(
+            Uniform(0.001, 0.02), 0.0, self.plan.loss, self.plan.duplicate, self.plan.slow, Uniform(0.5, 25.0)
+        )
+        self.network = Network(self.clock, self.rng, self._link, TIMEOUT, self.tally.note)
         self.trace: list[str] = []
 
     def note(self, text: str) -> None:
@@ -184,29 +190,12 @@ class World:
         return steps, seconds, rng.random() < 0.1, rng.random() < self.plan.failing
 
     # --- the network
+    def _link(self, end: str) -> Link:
+        return self._healed_link if self.healed else self._faulty_link
+
     def transmit(self, kind: str, who: str, arrive: Callable[[], None], lost: Callable[[], None]) -> None:
         """Transmit a message: it may be lost, duplicated, delayed, or overtake one sent before it."""
-        if self.healed:
-            self.clock.after(0.001, arrive)
-            return
-        if self.rng.random() < self.plan.loss:
-            self.tally.note(f"lose_{kind}")
-            self.clock.after(TIMEOUT, lost)
-            return
-        latest = before = self._arrivals.get((kind, who), 0.0)
-        for copy in range(2 if self.rng.random() < self.plan.duplicate else 1):
-            delay = self.rng.uniform(0.001, 0.02)
-            if copy:
-                self.tally.note(f"duplicate_{kind}")
-            if self.rng.random() < self.plan.slow:
-                self.tally.note("delay")
-                delay = self.rng.uniform(0.5, 25.0)
-            arrival = self.clock.now + delay
-            if arrival < before:
-                self.tally.note("reorder")
-            latest = max(latest, arrival)
-            self.clock.at(arrival, arrive)
-        self._arrivals[kind, who] = latest
+        self.network.send(kind, who, arrive, lost)
 
     def join(self, host: Host, action: Join) -> None:
         """Transmit the registration of a pilot, and the answer."""
