@@ -26,11 +26,11 @@ from shoal.sim.proof.faults import Plan, Tally
 from shoal.sim.proof.ledger import BrokenPromise, Ledger
 from shoal.sim.proof.lying_pilot import LyingPilot
 from shoal.sim.proof.refused_messages import Refusals
+from shoal.sim.proof.server import CrashingServer
 from shoal.sim.proof.users import SimUsers
-from shoal.sim.proof.workload import draw_checkpointed, draw_short, draw_submissions
-from shoal.sim.server import SimServer
+from shoal.sim.proof.workload import SHORT, draw_checkpointed, draw_short, draw_submissions
 from shoal.wire import codec_fast
-from shoal.wire.messages import PROTOCOL, Capacity, Exchange, Proof, Register, Registered, Reply
+from shoal.wire.messages import PROTOCOL, Capacity, Exchange, Lease, Proof, Register, Registered, Reply
 
 MAX_STEPS = 200_000  # a world that needs more does not end
 STUCK_STEPS = 20_000  # nor does one in which no payload began and no task ended for so many
@@ -56,7 +56,7 @@ class World:
         self.clock = Clock()
         self.tally = Tally()
         self.ledger = Ledger(self.timing)
-        self.server = SimServer(self.clock, Random(f"{seed}/hub"), self.timing, self._committed)
+        self.server = CrashingServer(self.clock, Random(f"{seed}/hub"), self.timing, self._committed)
         self.server.on_failure, self.server.on_rebuilt = self._command_failed, self._rebuilt
         self.hosts: list[Host] = []
         self._guards = Random(f"{seed}/guards")
@@ -169,6 +169,12 @@ class World:
         return [*draw_submissions(self.rng), *apart]
 
     # --- payloads
+    def run_time(self, host: Host, lease: Lease) -> tuple[float, bool]:
+        """How long a payload takes on a host, and whether it fails."""
+        script = self.script_short if lease.command == SHORT else self.script
+        duration, fails = script(host, parse_attempt(lease.attempt))
+        return duration, fails
+
     def script(self, host: Host, attempt: AttemptId) -> tuple[float, bool]:
         """How long an attempt takes on a host and whether it fails there: the same in every replay."""
         rng = Random(f"{self.seed}/{attempt.task}/{attempt.number}")
@@ -180,6 +186,11 @@ class World:
         rng = Random(f"{self.seed}/{attempt.task}/{attempt.number}")
         length = 30.0 if rng.random() < 0.01 else rng.uniform(0.001, 0.004)
         return length, rng.random() < self.plan.failing / 5
+
+    def payload_failed(self, attempt: str) -> None:
+        """Count it."""
+        self.tally.note("task_failure")
+        self.ledger.payload_failed(attempt)
 
     def steps_of(self, attempt: AttemptId) -> tuple[int, float, bool, bool]:
         """Of a task that writes checkpoints: its steps, the seconds of one, and whether this attempt ends after one step
