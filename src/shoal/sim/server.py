@@ -28,8 +28,16 @@ TICK = 1.0  # seconds between two periodic steps
 class SimServer:
     """One server process; it runs if it has an engine."""
 
-    def __init__(self, clock: Clock, rng: Random, timing: Timing, commit_time: Distribution = COMMIT) -> None:
-        self.clock, self.rng, self.timing, self._commit_time = clock, rng, timing, commit_time
+    def __init__(
+        self,
+        clock: Clock,
+        rng: Random,
+        timing: Timing,
+        on_commit: Callable[[list[Change]], None],
+        commit_time: Distribution = COMMIT,
+    ) -> None:
+        self.clock, self.rng, self.timing = clock, rng, timing
+        self.on_commit, self._commit_time = on_commit, commit_time
         self.engine: Engine | None = None
         self._pending: list[Change] = []
         self._after_commit: list[Callable[[], None]] = []  # answers that wait for the next commit
@@ -107,7 +115,9 @@ class SimServer:
             deliver(answer.reply)
 
     def _commit(self) -> None:
+        changes, self._pending = self._pending, []
         answers, self._after_commit = self._after_commit, []
-        self._pending, self._committing = [], False
+        self._committing = False
+        self.on_commit(changes)
         for do in answers:
             do()

@@ -33,8 +33,7 @@ class CrashingServer(SimServer):
     """One server process; it runs if it has an engine."""
 
     def __init__(self, clock: Clock, rng: Random, timing: Timing, on_commit: Callable[[list[Change]], None]) -> None:
-        super().__init__(clock, rng, timing)
-        self.on_commit = on_commit
+        super().__init__(clock, rng, timing, on_commit)
         self.database = Database.open(":memory:")
         self._reader = Reader.on(self.database)
         self.generation = 0  # rises with each start and crash
