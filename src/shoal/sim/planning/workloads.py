@@ -33,7 +33,7 @@ class Batch(NamedTuple):
 class Bag(NamedTuple):
     """Independent jobs of one kind."""
 
-    count: int
+    tasks: int
     seconds: Distribution
     cores: int = 1
     failure: float = 0.0
@@ -45,9 +45,9 @@ class Bag(NamedTuple):
     def draw(self, rng: Random) -> Batch:
         """The jobs, with durations drawn anew."""
         if isinstance(self.seconds, Constant):
-            jobs = [self._job(self.seconds.value)] * self.count
+            jobs = [self._job(self.seconds.value)] * self.tasks
         else:
-            jobs = [self._job(self.seconds.draw(rng)) for _ in range(self.count)]
+            jobs = [self._job(self.seconds.draw(rng)) for _ in range(self.tasks)]
         return Batch(jobs, self.at, self.retries)
 
     def _job(self, seconds: float) -> Job:

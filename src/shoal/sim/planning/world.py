@@ -93,7 +93,7 @@ class PlanningWorld:
         """Simulate to the end of the workload."""
         engine = self.server.start()
         if self.description.policy is not None:
-            self.server.apply(SetPolicy(self.description.policy))
+            self.server.apply(SetPolicy(self.description.policy, "{}", OWNER))
         for batch in self._batches:
             self.clock.after(batch.at, lambda b=batch: self._submit(b))  # type: ignore[misc]  # bound now
         for site in self.description.sites:
