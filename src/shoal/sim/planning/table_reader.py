@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -190,7 +191,7 @@ class TableReader:
         points = [(self._number(key, one[0], 0.0, 1.0), self._seconds(key, one[1])) for one in value]
         if points[0][0] != 0.0 or points[-1][0] != 1.0:
             raise self.wrong(key, "quantiles has to begin at probability 0 and end at 1")
-        if any(a[0] >= b[0] or a[1] > b[1] for a, b in zip(points, points[1:], strict=False)):
+        if any(a[0] >= b[0] or a[1] > b[1] for a, b in itertools.pairwise(points)):
             raise self.wrong(key, "quantiles has to rise")
         return Quantiles(tuple(one[0] for one in points), tuple(one[1] for one in points))
 
