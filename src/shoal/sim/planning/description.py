@@ -81,7 +81,7 @@ class Arrival(NamedTuple):
     speed: float = 1.0
     until: float | None = None
     site: str = "local"
-    dies: bool = True  # at `until`; else it drains
+    dies: bool = True  # at `until`, when the server knows it at once; else it gives its tasks back
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ class Job(NamedTuple):
     failure: float = 0.0  # probability of one attempt
     input_mb: float = 0.0
     output_mb: float = 0.0
+    failed: tuple[float, ...] = ()  # seconds of its first attempts, which fail
 
 
 class Batch(NamedTuple):

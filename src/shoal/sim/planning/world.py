@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 from shoal.engine.changes import Change
 from shoal.engine.commands import Accept, Bury, Enrol, SetPolicy, Submit, Talk
 from shoal.model.errors import ShoalError
-from shoal.model.ids import AttemptId, parse_attempt
+from shoal.model.ids import AttemptId, TaskId, parse_attempt
 from shoal.model.timing import Timing
 from shoal.pilot.agent.events import Join, Leave, NoAnswer
 from shoal.sim.clock import Clock
@@ -43,7 +44,8 @@ def _timing(beats: bool) -> Timing:
     usual = Timing()
     if beats:
         return usual
-    return Timing(beat=SILENT * usual.beat, suspect=SILENT * usual.suspect, lease=SILENT * usual.lease)
+    patience = {name: SILENT * getattr(usual, name) for name in ("beat", "suspect", "lease", "idle_end", "spool_end")}
+    return replace(usual, **patience)
 
 
 class PlanningWorld:
@@ -76,7 +78,9 @@ class PlanningWorld:
         self._hosts: dict[str, Host] = {}  # that live
         self._speeds: dict[str, float] = {}
         self._queued_hosts: set[str] = set()  # those that hold a place of a batch queue
+        self._known_ends: set[str] = set()  # hosts whose end comes when the server notes it
         self._sent: dict[str, float] = {}  # when each pilot sent its last exchange
+        self._failures: Counter[TaskId] = Counter()
         self._numbers = 0
         self._asking = Random(f"{seed}/asking")
         self._speed_draws = Random(f"{seed}/speeds")
@@ -152,7 +156,7 @@ class PlanningWorld:
             raise error
 
         assert self.server.engine is not None
-        run = 1 + max(self._jobs, default=0)
+        run = 1 + len(self._jobs)  # as the engine counts them
         self._jobs[run] = batch.jobs
         self._open.add(run)
         self._unsubmitted -= 1
@@ -173,7 +177,9 @@ class PlanningWorld:
         attempt = parse_attempt(lease.attempt)
         job = self._jobs[attempt.run][attempt.element - 1]
         site = self._sites.get(host.site)
-        seconds = job.seconds / self._speeds[host.name]
+        failures = self._failures[attempt.task] if job.failed else 0
+        known = failures < len(job.failed)
+        seconds = (job.failed[failures] if known else job.seconds) / self._speeds[host.name]
         start = self.description.task_start
         seconds += start.value if isinstance(start, Constant) else start.draw(self._starts)
         chance = 1.0 - (1.0 - job.failure) * (1.0 - (site.task_failure if site is not None else 0.0))
@@ -187,7 +193,7 @@ class PlanningWorld:
                     access = storage.access(megabytes)
                     seconds += access.seconds
                     fails = fails or access.fails
-        return seconds, fails
+        return seconds, fails or known
 
     def steps_of(self, attempt: AttemptId) -> tuple[int, float, bool, bool]:
         """No task here writes checkpoints."""
@@ -195,6 +201,7 @@ class PlanningWorld:
 
     def payload_failed(self, attempt: str) -> None:
         """Write it down."""
+        self._failures[parse_attempt(attempt).task] += 1
         self.ledger.payload_failed()
 
     def note(self, text: str) -> None:
@@ -318,6 +325,7 @@ class PlanningWorld:
         self._coming -= 1
         host = self._new_host(arrival.site, arrival.slots, arrival.speed, queued=False)
         if arrival.until is not None and arrival.dies:
+            self._known_ends.add(host.name)
             self.clock.at(self._began + arrival.until, lambda: self._kill(host))
         elif arrival.until is not None:
             self.clock.at(self._began + arrival.until, lambda: host.handle(Leave("it is over here", now=True)))
@@ -341,7 +349,7 @@ class PlanningWorld:
         if self._hosts.pop(host.name, None) is None:
             return
         self.ledger.pilot_ended(host.name)
-        if host.died and not self.description.beats:
+        if host.died and (host.name in self._known_ends or not self.description.beats):
             self._report_death(host)
         if host.name in self._queued_hosts:
             self._queued_hosts.discard(host.name)
@@ -349,13 +357,13 @@ class PlanningWorld:
             self._ask_again()
 
     def _report_death(self, host: Host) -> None:
-        """Without beats: tell the server when it would have missed them."""
+        """Tell the server of a death: when it was known in a journal, else when beats would have been missed."""
         registered = host.agent.registered
         if registered is None:
             return
         usual = Timing()
         last = self.clock.now - (self.clock.now - self._sent.get(host.name, self._began)) % usual.beat
-        missed = last + usual.lease
+        missed = self.clock.now if host.name in self._known_ends else last + usual.lease
         self.clock.at(missed, lambda: self.server.apply(Bury(registered.pilot, "no contact")))
 
     def _ask_again(self) -> None:

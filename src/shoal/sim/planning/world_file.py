@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from shoal.model.errors import BadInput, echo
@@ -192,3 +193,8 @@ def _two_steps(reader: TableReader) -> TwoSteps:
     )
     reader.close()
     return steps
+
+
+def with_pilots(description: Description, count: int) -> Description:
+    """The same world with another number of pilots asked for."""
+    return replace(description, pilots=replace(description.pilots, count=count))
