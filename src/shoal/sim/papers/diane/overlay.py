@@ -1,7 +1,7 @@
 """The thesis' own overlay: one master that serves workers first come, first served, a request after another [DIANE 4.5, 6.4].
 
-A worker asks, the master answers with the task at the head of its queue, and each result is the next request. The master
-takes the time of one service for each; the network takes its latency both ways.
+A worker registers and then asks, the master answers with the task at the head of its queue, and each result is the next
+request. The master takes the time of one service for each task; the network takes its latency each way.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Master(NamedTuple):
 
 def process(arrivals: Sequence[float], durations: Sequence[float], master: Master) -> RunRecord:
     """The record of a run: workers that come at these times, and tasks in this order."""
-    requests = [(at + master.latency, worker) for worker, at in enumerate(arrivals)]
+    requests = [(at + 3.0 * master.latency, worker) for worker, at in enumerate(arrivals)]  # registered, then asked
     heapq.heapify(requests)
     record = RunRecord(0.0, 0.0, len(durations))
     free = 0.0
