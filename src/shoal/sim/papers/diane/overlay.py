@@ -36,7 +36,7 @@ def process(arrivals: Sequence[float], durations: Sequence[float], master: Maste
         record.attempts.append(Attempt(task, 1, f"w{worker}", start, end, 1, "succeeded"))
         record.endings.append(Ending(end, 1, 1))
         heapq.heappush(requests, (end + master.latency, worker))
-    record.end = max(attempt.end for attempt in record.attempts)
+    record.end = max(attempt.end for attempt in record.attempts) + master.latency + master.service  # the master knows
     record.pilots = [PilotLife(f"w{worker}", "", 1, at, math.inf) for worker, at in enumerate(arrivals)]
     return record
 
