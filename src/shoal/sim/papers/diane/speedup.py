@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import nan
+
 import numpy as np
 
 from shoal.sched.vector.binding import early, late_flow
@@ -49,6 +51,8 @@ def measure(inputs: Inputs) -> Measured:
             inputs.tick()
         values[f"{prefix}few"] = few
         values |= {f"{prefix}deviation_least": min(deviations), f"{prefix}deviation_most": max(deviations)}
+    labels = {hours: label for label, hours in WORK.items()}
+    data += [(f"{labels[hours]}, paper", hours, jobs, nan, nan, speedup, nan) for hours, jobs, speedup in PRINTED]
     rng = inputs.rng("dispersion")
     for name in NAMES:
         own = inputs.waits if inputs.waits is not None else published(name)
