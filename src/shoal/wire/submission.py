@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shoal.model.errors import BadInput, NotFound, TooLarge, echo
@@ -41,6 +41,7 @@ def parse_submission(data: Any) -> Submission:
         )  # fmt: skip
     specs = _parse_specs(tasks)
     _check_graph(specs)
+    _check_divisible(specs, bool(data.get("open")))
     total = sum(spec.count for spec in specs)
     if total > MAX_ELEMENTS:
         hint = f"at most {MAX_ELEMENTS} a run"
@@ -61,13 +62,29 @@ def parse_submission(data: Any) -> Submission:
     )
 
 
+def _check_divisible(specs: Sequence[Spec], is_open: bool) -> None:
+    """Pieces are told to be of one table by its name; in an open run the submitter numbers the tasks."""
+    divisible = [at for at, spec in enumerate(specs) if spec.units is not None]
+    if is_open and divisible:
+        raise BadInput("an open run has no divisible tasks", code="usage", field="units", hint="submit a run of its own")
+    unnamed = [at for at in divisible if not specs[at].name]
+    if len(divisible) > 1 and unnamed:
+        hint = "a run with several divisible tables tells them by their names"
+        raise BadInput("the name is missing", code="required", field=f"tasks[{unnamed[0]}].name", hint=hint)
+
+
 def parse_addition(data: Any) -> tuple[int, Submission]:
     """Tasks for an open run, checked, and the element that they begin with."""
     if not isinstance(data, Mapping):
         raise BadInput("expected an object", code="want_object")
     if unknown := [key for key in data if key not in ("first", "tasks")]:
         raise BadInput(f"unknown field {echo(unknown[0])!r}", code="unknown_field", hint="known: first, tasks")
-    return whole(1, MAX_ELEMENTS)(data.get("first"), "first"), parse_submission({"tasks": data.get("tasks")})
+    first, submission = (
+        whole(1, MAX_ELEMENTS)(data.get("first"), "first"),
+        parse_submission({"tasks": data.get("tasks")}),
+    )
+    _check_divisible(submission.specs, True)
+    return first, submission
 
 
 def _parse_specs(tasks: list[Any]) -> list[Spec]:
