@@ -124,16 +124,17 @@ class Sizes:
 
 
 def end_together(left: int, slots: Sequence[Slot]) -> float:
-    """In how many seconds so many units are done if all slots end at once, each beginning when it is free."""
-    rate = done = 0.0
-    ordered = sorted(slots, key=lambda slot: slot.busy)
-    for at, slot in enumerate(ordered):
-        rate += 1.0 / slot.speed.cost
-        done += slot.busy / slot.speed.cost
-        end = (left + done) / rate
-        if at + 1 == len(ordered) or end <= ordered[at + 1].busy:
-            return end
-    return inf
+    """In how many seconds so many units are done if all slots end at once, each with one more piece when it is free. A slot
+    that is free too late for a piece of its own has none."""
+    rate = unused = 0.0
+    end = inf
+    for begins, cost in sorted((slot.busy + slot.speed.fixed, slot.speed.cost) for slot in slots):
+        if begins >= end:
+            break
+        rate += 1.0 / cost
+        unused += begins / cost
+        end = (left + unused) / rate
+    return end
 
 
 def first_piece(left: int, slots: int) -> int:
