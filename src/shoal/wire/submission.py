@@ -63,14 +63,19 @@ def parse_submission(data: Any) -> Submission:
 
 
 def _check_divisible(specs: Sequence[Spec], is_open: bool) -> None:
-    """Pieces are told to be of one table by its name; in an open run the submitter numbers the tasks."""
+    """Pieces are told to be of one work by its name; in an open run the submitter numbers the tasks."""
     divisible = [at for at, spec in enumerate(specs) if spec.units is not None]
     if is_open and divisible:
         raise BadInput("an open run has no divisible tasks", code="usage", field="units", hint="submit a run of its own")
-    unnamed = [at for at in divisible if not specs[at].name]
-    if len(divisible) > 1 and unnamed:
-        hint = "a run with several divisible tables tells them by their names"
-        raise BadInput("the name is missing", code="required", field=f"tasks[{unnamed[0]}].name", hint=hint)
+    reach: dict[str, int] = {}
+    for at in sorted(divisible, key=lambda at: specs[at].units or (0, 0)):
+        name, units = specs[at].name, specs[at].units
+        assert units is not None
+        if units.first < reach.get(name, 0):
+            what = f"two tasks are named {echo(name)!r}" if name else "the name is missing"
+            hint = "a run with several divisible tables tells them by their names"
+            raise BadInput(what, code="duplicate_name", field=f"tasks[{at}].name", hint=hint)
+        reach[name] = units.first + units.count
 
 
 def parse_addition(data: Any) -> tuple[int, Submission]:
@@ -113,7 +118,7 @@ def _check_graph(specs: list[Spec]) -> None:
     """Names are unique, parents exist, and nothing waits for itself [input E37-E40]."""
     by_name: dict[str, int] = {}
     for at, spec in enumerate(specs):
-        if spec.name and spec.name in by_name:
+        if spec.name and spec.name in by_name and (spec.units is None or specs[by_name[spec.name]].units is None):
             raise BadInput(
                 f"two tasks are named {echo(spec.name)!r}", code="duplicate_name", field=f"tasks[{at}].name",
                 hint="names tie tasks together: give each its own",

@@ -48,7 +48,7 @@ def resume(
     """The elements that are taken over with the runs they are from, and how many run for which reason."""
     submission = parse_submission({"tasks": tables})
     with Reader.on(database) as reader:
-        reused, reruns = find_earlier(reader, "ann", submission, sign(submission, seen))
+        _, reused, reruns = find_earlier(reader, "ann", submission, sign(submission, seen))
     return [(element, row.run) for element, row in reused], {row["why"]: row["count"] for row in reruns}
 
 
@@ -89,7 +89,7 @@ def test_a_task_whose_output_is_gone_or_newer_than_its_end_runs_again(database: 
     enter(database, 1, tables, ["succeeded"] * 3)  # they end at 101.5, 102.5, 103.5
     submission = parse_submission({"tasks": tables})
     with Reader.on(database) as reader:
-        found = find_earlier(reader, "ann", submission, sign(submission, SEEN), ((101.4, 150.0, -1.0),))
+        _, *found = find_earlier(reader, "ann", submission, sign(submission, SEEN), ((101.4, 150.0, -1.0),))
     assert [element for element, _ in found[0]] == [1]
     reasons = ["a file that they wrote was altered since", "a file that they wrote is gone"]
     assert [row["why"] for row in found[1]] == reasons and all(row["again"] for row in found[1])
