@@ -1,6 +1,6 @@
 """The figure of a run's report: pool, busy slots and tasks per minute over time, and the workload distribution [DIANE U9].
 
-Drawn with matplotlib, which is imported here and nowhere else, and only when a figure is asked for: `pip install shoal[plot]`.
+Drawn with matplotlib, only when a figure is asked for: `pip install shoal[plot]`.
 The workload distribution has a bar for each attempt, from its start to its end in a slot of its pilot; in a large run a dot
 for its end, and of very many attempts only a part, which the figure says.
 """
@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import heapq
 import html
-import io
-import warnings
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import PurePath
@@ -19,6 +17,7 @@ from typing import Any
 from shoal.model.errors import BadInput, echo, printable
 from shoal.model.quantities import many, show_duration
 from shoal.report.history import Attempt, PilotLife
+from shoal.report.plotting import render, require_matplotlib
 from shoal.report.run_report import RunReport
 
 SUFFIXES = (".png", ".svg", ".html")
@@ -45,13 +44,7 @@ def figure_format(path: str) -> str:
             f"{echo(path)!r} is not the name of a figure", code="bad_figure", field="-o",
             hint="end it with .png, .svg or .html",
         )  # fmt: skip
-    try:
-        import matplotlib  # noqa: F401  # only to know that it is there
-    except ImportError:
-        raise BadInput(
-            "a figure needs matplotlib, which is not installed", code="no_matplotlib", field="-o",
-            hint="pip install 'shoal[plot]'",
-        ) from None  # fmt: skip
+    require_matplotlib("-o")
     return suffix[1:]
 
 
@@ -81,32 +74,26 @@ def _title(report: RunReport) -> str:
 
 
 def _render(report: RunReport, kind: str) -> bytes:
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
+    return render(lambda figure: _draw(report, figure), kind, (10, 8))
+
+
+def _draw(report: RunReport, figure: Any) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    # Text of SVG stays text; the same run gives the same bytes; names may hold `$`, which is no formula here.
-    rules: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "shoal", "text.parse_math": False}
-    with rc_context(rules), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # a name in a script that the font has not
-        figure = Figure(figsize=(10, 8), layout="constrained")
-        top, middle, bottom = figure.subplots(3, 1, sharex=True, height_ratios=(2, 1, 3))
-        unit, name = next((size, word) for least, size, word in _UNITS if report.makespan >= least)
-        figure.suptitle(_title(report), fontsize=11)
-        _draw_slots(report, top, unit)
-        _draw_rate(report, middle, unit)
-        _draw_workload(report, bottom, unit)
-        for axes in (top, bottom):
-            axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-        for axes in (top, middle, bottom):
-            for phase in report.anatomy.phases[1:]:
-                axes.axvline((phase.start - report.found.record.start) / unit, color="#555555", lw=0.8, ls=":")
-        bottom.set_xlabel(f"{name} since the run was submitted")
-        if report.makespan > 0.0:
-            bottom.set_xlim(0.0, report.makespan / unit)
-        target = io.BytesIO()
-        figure.savefig(target, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else None)
-    return target.getvalue()
+    top, middle, bottom = figure.subplots(3, 1, sharex=True, height_ratios=(2, 1, 3))
+    unit, name = next((size, word) for least, size, word in _UNITS if report.makespan >= least)
+    figure.suptitle(_title(report), fontsize=11)
+    _draw_slots(report, top, unit)
+    _draw_rate(report, middle, unit)
+    _draw_workload(report, bottom, unit)
+    for axes in (top, bottom):
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    for axes in (top, middle, bottom):
+        for phase in report.anatomy.phases[1:]:
+            axes.axvline((phase.start - report.found.record.start) / unit, color="#555555", lw=0.8, ls=":")
+    bottom.set_xlabel(f"{name} since the run was submitted")
+    if report.makespan > 0.0:
+        bottom.set_xlim(0.0, report.makespan / unit)
 
 
 def _draw_slots(report: RunReport, axes: Any, unit: float) -> None:

@@ -1,0 +1,1 @@
+"""Commands that work on a virtual clock: simulate, replay, and the papers' experiments."""

@@ -1,0 +1,1 @@
+"""Experiments of the thesis on the user-level overlay [DIANE]: `u.*`."""
