@@ -90,7 +90,6 @@ def measure(inputs: Inputs) -> Measured:
         plain, made, together = times(powers, bandwidths, float(settings["ratio"]))
         values[f"level_{level}"] = plain / made
         data.append(("heterogeneity", level, phi(powers, bandwidths), plain, made, together, plain / made))
-    values["rise"] = values["level_1.0"] - values["level_0.0"]
     values["least_step"] = min(values[f"level_{b}"] - values[f"level_{a}"] for a, b in zip(LEVELS, LEVELS[1:]))
     lower = values["level_0.5"] - values["level_0.0"]
     values["bend"] = (values["level_1.0"] - values["level_0.5"]) - lower
@@ -100,11 +99,15 @@ def measure(inputs: Inputs) -> Measured:
 def _rows() -> tuple[Claim, ...]:
     rows = [
         Claim(
-            f"gain_{ratio}", f"ratio {ratio}: equal tasks over pieces", AtLeast(1.0, "faster for all six"), "x",
-            as_it_is=AsItIs(f"pieces_{ratio}", f"equal_{ratio}"),
+            f"equal_{ratio}", f"ratio {ratio}: execution time with equal tasks; as it is: in pieces",
+            NotJudged("only plotted"), "s", as_it_is=AsItIs(f"pieces_{ratio}", f"equal_{ratio}"),
         )
         for ratio in RATIOS
     ]  # fmt: skip
+    rows += [
+        Claim(f"gain_{ratio}", f"ratio {ratio}: equal tasks over pieces", AtLeast(1.0, "faster for all six"), "x")
+        for ratio in RATIOS
+    ]
     rows.append(Claim("most", "the largest of these", Between(1.5, 2.3, "up to 2 times"), "x"))
     rows += [
         Claim(f"level_{level}", f"heterogeneity {level:g}: equal tasks over pieces", NotJudged("only plotted"), "x")
