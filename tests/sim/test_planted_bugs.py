@@ -16,8 +16,9 @@ from shoal.engine.engine import Engine
 from shoal.engine.matching import balance, choose_tasks, chunks, classes, lease_message
 from shoal.engine.pilots import exchange, lease_proofs, long_poll, losses, reconcile, server_pause
 from shoal.engine.state import State
-from shoal.engine.tasks import checkpoints, manual_retry, reports, runs
+from shoal.engine.tasks import checkpoints, divisible, manual_retry, reports, runs
 from shoal.model.ids import AttemptId
+from shoal.model.task.units import Units
 from shoal.pilot.agent.agent import Agent
 from shoal.pilot.agent.lease_dedup import LeaseDedup
 from shoal.pilot.agent.outbox import Outbox
@@ -110,6 +111,42 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         "if array.children and array.is_over:",
         "if array.children:",
         "child before parent|index",
+    ),
+    "a piece of divisible work is sent before it is durable": (
+        choose_tasks.LeaseRound.lease_from,
+        "or not is_first or spec.units is not None",
+        "or not is_first",
+        "units not durable",
+    ),
+    "a piece is leased whose units are not written": (
+        divisible.cut,
+        "state.change(ArrayTable(run.number, array.first, work.text(array)))",
+        "pass",
+        "units not durable",
+    ),
+    "the rest of divisible work begins one unit late": (
+        Units.take,
+        "Units(self.first + count, self.count - count)",
+        "Units(self.first + count + (self.count > count), self.count - count)",
+        "units: .*are in two tasks, or in none|units not durable",
+    ),
+    "a piece is told other units than it has": (
+        lease_message._shared,
+        'own = {"SHOAL_FIRST": str(spec.units.first), "SHOAL_COUNT": str(spec.units.count)}',
+        'own = {"SHOAL_FIRST": "0", "SHOAL_COUNT": str(spec.units.count)}',
+        "units not durable",
+    ),
+    "who waits for divisible work does not wait for its rest": (
+        divisible._add_rest,
+        "child.unmet = {*child.unmet, first}",
+        "pass",
+        "child before parent|index",
+    ),
+    "units that were done count twice": (
+        State.count_final,
+        "array.run.works[array.spec.name].done += array.spec.units.count",
+        "array.run.works[array.spec.name].done += 2 * array.spec.units.count",
+        "index: .*units counted as done",
     ),
     "a freed slot is not given back": (
         State.drop_attempt,
