@@ -129,3 +129,26 @@ def test_wrong_fingerprints_are_refused(value: Any) -> None:
     with pytest.raises(BadInput) as caught:
         read_fingerprints(value)
     assert caught.value.field == "fingerprints"
+
+
+def test_divisible_work_is_laid_out_as_it_was_done_with_rests_between(database: Database) -> None:
+    sim = {"name": "sim", "command": ["sim", "{first}"], "units": 100}
+    tables = [sim, {"name": "merge", "command": ["merge"], "after": ["sim"]}, {"name": "log", "command": ["log"]}]
+    submission = parse_submission({"tasks": tables})
+    cuts = {1: (0, 10), 4: (10, 20), 5: (30, 20), 6: (50, 50)}
+    states = {1: "succeeded", 2: "failed", 3: "succeeded", 4: "failed", 5: "succeeded", 6: "cancelled"}
+    rows: list[Any] = [run_row(1, signature=sign(submission, SEEN), total=6)]
+    for first in range(1, 7):
+        table = tables[first - 1] if first in (2, 3) else sim
+        if first in cuts:
+            table = {**table, "units": {"first": cuts[first][0], "count": cuts[first][1], "cut": first < 6}}
+        rows.append(array_row(1, first, size=1, name=table["name"], task=json.dumps(table)))
+        at = 100.0 + first
+        rows.append(task_row(1, first, states[first], leased=at, started=at, ended=at + 0.5, reused=""))
+    database.apply(rows)
+    with Reader.on(database) as reader:
+        laid_out, reused, _ = find_earlier(reader, "ann", submission, sign(submission, SEEN))
+    parts = [(0, 10, True), (10, 20, False), (30, 20, True), (50, 50, False)]
+    assert [spec.units for spec in laid_out.specs] == [*parts, None, None]
+    assert [table.get("units") for table in laid_out.tables][1] == {"first": 10, "count": 20, "cut": False}
+    assert [(element, row.element) for element, row in reused] == [(1, 1), (3, 5), (6, 3)], "log too, though pieces moved it"
