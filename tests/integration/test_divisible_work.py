@@ -11,7 +11,9 @@ from tests.integration.cluster import Cluster, Json
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 UNITS = 300
 # Writes down the units that it has done, in one write, at its very end.
-PIECE = 'sleep $(echo "{count} 0.01" | awk "{{{{print \\$1 * \\$2}}}}"); echo "{first} {count} $SHOAL_ATTEMPT" >> {book}'
+PIECE = (
+    'sleep $(echo "{count} 0.01" | awk "{{{{print \\$1 * \\$2}}}}"); echo "{first} {count} $SHOAL_ATTEMPT" >> {book}'
+)
 
 
 def divisible(book: Path) -> Json:

@@ -27,9 +27,9 @@ from shoal.pilot.executor import given_back
 from shoal.sim.host import Host
 from shoal.sim.proof.faults import Plan
 from shoal.sim.proof.ledger import BrokenPromise
+from shoal.sim.proof.server import CrashingServer
 from shoal.sim.proof.workload import SHORT
 from shoal.sim.proof.world import World
-from shoal.sim.proof.server import CrashingServer
 from shoal.wire.messages import Batch, Checkpoint, Exchange, Proof
 from tests.sim.planting import plant
 from tests.sim.test_worlds import CALM_PLAN, DEFECT_PLAN, FROZEN_PLAN
@@ -126,14 +126,14 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
     ),
     "the rest of divisible work begins one unit late": (
         Units.take,
-        "Units(self.first + count, self.count - count)",
-        "Units(self.first + count + (self.count > count), self.count - count)",
+        "Units(self.first + count, self.size - count)",
+        "Units(self.first + count + (self.size > count), self.size - count)",
         "units: .*are in two tasks, or in none|units not durable",
     ),
     "a piece is told other units than it has": (
         lease_message._shared,
-        'own = {"SHOAL_FIRST": str(spec.units.first), "SHOAL_COUNT": str(spec.units.count)}',
-        'own = {"SHOAL_FIRST": "0", "SHOAL_COUNT": str(spec.units.count)}',
+        'own = {"SHOAL_FIRST": str(spec.units.first), "SHOAL_COUNT": str(spec.units.size)}',
+        'own = {"SHOAL_FIRST": "0", "SHOAL_COUNT": str(spec.units.size)}',
         "units not durable",
     ),
     "who waits for divisible work does not wait for its rest": (
@@ -144,8 +144,8 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
     ),
     "units that were done count twice": (
         State.count_final,
-        "array.run.works[array.spec.name].done += array.spec.units.count",
-        "array.run.works[array.spec.name].done += 2 * array.spec.units.count",
+        "array.run.works[array.spec.name].done += array.spec.units.size",
+        "array.run.works[array.spec.name].done += 2 * array.spec.units.size",
         "index: .*units counted as done",
     ),
     "a freed slot is not given back": (

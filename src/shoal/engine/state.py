@@ -388,7 +388,7 @@ class State:
         if to is TaskState.SUCCEEDED:
             array.succeeded += high - low
             if array.spec.units is not None:
-                array.run.works[array.spec.name].done += array.spec.units.count
+                array.run.works[array.spec.name].done += array.spec.units.size
         finals = array.run.finals
         finals[to.value] = finals.get(to.value, 0) + high - low
         if array.run.number in self.dependents:

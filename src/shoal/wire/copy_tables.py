@@ -79,10 +79,10 @@ def _joined(
         at = 0
         while at < len(parts):
             units, first, table = parts[at]
-            end = units.first + units.count
+            end = units.first + units.size
             at += 1
             while at < len(parts) and parts[at][0].first == end:
-                end += parts[at][0].count
+                end += parts[at][0].size
                 at += 1
             found.append((first, {**table, "units": Units(units.first, end - units.first).table()}))
     return sorted(found, key=lambda one: one[0])

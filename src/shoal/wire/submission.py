@@ -66,7 +66,9 @@ def _check_divisible(specs: Sequence[Spec], is_open: bool) -> None:
     """Pieces are told to be of one work by its name; in an open run the submitter numbers the tasks."""
     divisible = [at for at, spec in enumerate(specs) if spec.units is not None]
     if is_open and divisible:
-        raise BadInput("an open run has no divisible tasks", code="usage", field="units", hint="submit a run of its own")
+        raise BadInput(
+            "an open run has no divisible tasks", code="usage", field="units", hint="submit a run of its own"
+        )
     reach: dict[str, int] = {}
     for at in sorted(divisible, key=lambda at: specs[at].units or (0, 0)):
         name, units = specs[at].name, specs[at].units
@@ -75,7 +77,7 @@ def _check_divisible(specs: Sequence[Spec], is_open: bool) -> None:
             what = f"two tasks are named {echo(name)!r}" if name else "the name is missing"
             hint = "a run with several divisible tables tells them by their names"
             raise BadInput(what, code="duplicate_name", field=f"tasks[{at}].name", hint=hint)
-        reach[name] = units.first + units.count
+        reach[name] = units.first + units.size
 
 
 def parse_addition(data: Any) -> tuple[int, Submission]:

@@ -349,7 +349,20 @@ def test_a_far_off_word_gets_the_list() -> None:
     assert did_you_mean("zzz", ["b", "a"]) == "known: a, b"
 
 
-BAD_UNITS: list[Any] = [0, -1, 2**53, 10**30, 1.5, "many", True, None, [], {"first": 0}, {"count": 0}, {"first": -1, "count": 5}]
+BAD_UNITS: list[Any] = [
+    0,
+    -1,
+    2**53,
+    10**30,
+    1.5,
+    "many",
+    True,
+    None,
+    [],
+    {"first": 0},
+    {"count": 0},
+    {"first": -1, "count": 5},
+]
 
 
 @pytest.mark.parametrize("bad", BAD_UNITS, ids=repr)
@@ -382,5 +395,8 @@ def test_what_does_not_go_with_units_is_refused(tasks: list[Any], more: Any, cod
 def test_units_are_one_task_whose_parameters_say_which_they_are() -> None:
     (spec,) = parse_submission({"tasks": [task(units=100, stdout="{first}.txt")]}).specs
     assert spec.count == 1 and spec.sweep is not None and spec.sweep.at(0) == {"first": 0, "count": 100}
-    parts = [named("a") | {"units": {"first": 0, "count": 5}}, named("a") | {"units": {"first": 5, "count": 5, "cut": True}}]
+    parts = [
+        named("a") | {"units": {"first": 0, "count": 5}},
+        named("a") | {"units": {"first": 5, "count": 5, "cut": True}},
+    ]
     assert [one.units for one in parse_submission({"tasks": parts}).specs] == [(0, 5, False), (5, 5, True)]

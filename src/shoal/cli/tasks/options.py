@@ -28,7 +28,8 @@ OTHER = "This command"
 # Options of run, sweep and submit by their parameters, as --help shows them.
 OPTION_GROUPS: dict[str, tuple[str, ...]] = {
     "Every day": (
-        "name", "cores", "memory", "time", "gpus", "retries", "array", "units", "max_running", "after", "shell", "resume", "dry_run",
+        "name", "cores", "memory", "time", "gpus", "retries", "array", "units", "max_running", "after", "shell", "resume",
+        "dry_run",
     ),
     "Which pilots, and when": (
         "require", "rank", "max_memory", "disk", "licences", "container", "setup", "priority", "deadline", "order",

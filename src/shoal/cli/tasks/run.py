@@ -88,7 +88,11 @@ def run(context: click.Context, /, arguments: tuple[str, ...], **options: Any) -
         draft = _draft(context, session, arguments, options, may_sweep=False)
         return _start(session, draft, options, is_run=True)
     except ShoalError as error:
-        is_single = _is_single(draft) if draft is not None else COMMAND in context.meta and not (options["array"] or options["units"])
+        is_single = (
+            _is_single(draft)
+            if draft is not None
+            else COMMAND in context.meta and not (options["array"] or options["units"])
+        )
         if isinstance(error, BadInput) or not is_single:
             raise
         say(error.line)
@@ -365,7 +369,7 @@ def _dry_run(session: Session, draft: Draft, options: dict[str, Any]) -> int:
         after = f", after {clean(', '.join(spec.after))}" if spec.after else ""
         after += f", after the end of {clean(', '.join(spec.after_any))}" if spec.after_any else ""
         directory = "a directory of its own" if spec.cwd == OWN else spec.cwd or draft.submission.cwd
-        how_many = f"{spec.units.count:,} units in pieces" if spec.units is not None else f"{spec.count:,}"
+        how_many = f"{spec.units.size:,} units in pieces" if spec.units is not None else f"{spec.count:,}"
         click.echo(f"  {title}{how_many} x {needs_text(spec)}{after}, in {clean(directory)}")
         for argv in commands(spec):
             click.echo(f"    {shorten(clean(shlex.join(argv)), 200)}")

@@ -56,7 +56,9 @@ def wait(runs: tuple[str, ...], quiet: bool, as_json: bool, server: str | None) 
         _check_above(client, runs)
     worst = 0
     for run, info in zip(runs, found, strict=True):
-        status = wait_for(session, session.client(), run, quiet, as_json, single=info["total"] == 1 and not units_of(info))
+        status = wait_for(
+            session, session.client(), run, quiet, as_json, single=info["total"] == 1 and not units_of(info)
+        )
         if status == INTERRUPTED:
             return status
         worst = max(worst, status)

@@ -113,8 +113,8 @@ class TaskClass:
     """Leasables that matching cannot tell apart, in order, with the durations of their tasks."""
 
     __slots__ = (
-        "_p95", "base", "bound", "heap", "is_divisible", "is_forgotten", "is_safe", "is_volatile", "key", "listed", "mean", "names", "needs",
-        "rank", "recent", "require", "serial",
+        "_p95", "base", "bound", "heap", "is_divisible", "is_forgotten", "is_safe", "is_volatile", "key", "listed", "mean",
+        "names", "needs", "rank", "recent", "require", "serial",
     )  # fmt: skip
 
     def __init__(

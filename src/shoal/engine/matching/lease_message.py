@@ -112,7 +112,7 @@ def _shared(array: Array, spec: Spec, state_dir: str) -> SharedLease:
     )
     if spec.units is not None:
         # Another unit is another seed, whichever task of whichever run has it: pieces that `--resume` took over, too.
-        own = {"SHOAL_FIRST": str(spec.units.first), "SHOAL_COUNT": str(spec.units.count)}
+        own = {"SHOAL_FIRST": str(spec.units.first), "SHOAL_COUNT": str(spec.units.size)}
         lease = altered(lease, env={**lease.env, **own}, seed=seed_of(run.seed, spec.units.first))
     is_plain = spec.sweep is None or not any(map(_has_holes, (*spec.texts, lease.stdout, lease.stderr)))
     made = SharedLease(spec, lease, is_plain)

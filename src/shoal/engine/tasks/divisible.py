@@ -45,7 +45,7 @@ class Work:
 
     def left(self) -> int:
         """How many units are ready and in no piece yet."""
-        return sum(rest.spec.units.count for rest in self.rests.values() if rest.spec.units is not None and rest.todo)
+        return sum(rest.spec.units.size for rest in self.rests.values() if rest.spec.units is not None and rest.todo)
 
     def slots(self, state: State, run: Run) -> list[Slot]:
         """The slots that work on its pieces now, and when they will be free."""
@@ -60,7 +60,7 @@ class Work:
             for attempt in live:
                 array = run.array_of(attempt.id.element)
                 if speed is not None and array is not None and array.spec.units is not None and work_of(array) is self:
-                    yield Slot(speed, max(0.0, speed.seconds(array.spec.units.count) - (state.now - attempt.leased)))
+                    yield Slot(speed, max(0.0, speed.seconds(array.spec.units.size) - (state.now - attempt.leased)))
 
 
 def enter_work(array: Array, table: Mapping[str, Any]) -> None:
@@ -71,7 +71,7 @@ def enter_work(array: Array, table: Mapping[str, Any]) -> None:
     if not run.works:
         run.works = {}
     work = run.works.setdefault(array.spec.name, Work(table))
-    work.units += units.count
+    work.units += units.size
     if not units.is_cut:
         work.rests[array.first] = array
 
@@ -89,15 +89,15 @@ def cut(state: State, array: Array, pilot: Pilot) -> None:
     if len(work.sizes) > 2 * len(state.pilots) + FEW_PIECES:
         work.sizes.forget(state.pilots)
     wanted = next_piece(work.left(), work.sizes.speed(pilot.name), work.slots(state, run), max(1, state.slots))
-    piece, rest = units.take(min(wanted, units.count))
+    piece, rest = units.take(min(wanted, units.size))
     array.spec = _with_units(array.spec, piece)
     for task in array.tasks.values():
         task.set_own()
     del work.rests[array.first]
     state.change(ArrayTable(run.number, array.first, work.text(array)))
-    if rest.count:
+    if rest.size:
         _add_rest(state, array, _with_units(array.spec, rest))
-    state.emit("piece_cut", task=TaskId(run.number, array.first), pilot=pilot, first=piece.first, units=piece.count)
+    state.emit("piece_cut", task=TaskId(run.number, array.first), pilot=pilot, first=piece.first, units=piece.size)
 
 
 def _with_units(spec: Spec, units: Any) -> Spec:
@@ -127,7 +127,7 @@ def learn_piece(state: State, array: Array, pilot: Pilot, report: Report) -> Non
     """A pilot did a piece. How fast it is among others is not told by that: pieces are made to take equally long."""
     assert array.spec.units is not None
     state.queue.class_of(array).learn(report.duration)
-    work_of(array).sizes.learn(pilot.name, array.spec.units.count, report.duration, report.staging)
+    work_of(array).sizes.learn(pilot.name, array.spec.units.size, report.duration, report.staging)
 
 
 def check_work(run: Run) -> list[str]:
@@ -140,9 +140,9 @@ def check_work(run: Run) -> list[str]:
             if first < reach:
                 wrong.append(f"r{run.number} {name}: unit {first} is in two tasks")
             reach = first + count
-        if sum(units.count for _, units in parts) != work.units:
+        if sum(units.size for _, units in parts) != work.units:
             wrong.append(f"r{run.number} {name}: {work.units} units counted")
-        if sum(units.count for array, units in parts if array.complete) != work.done:
+        if sum(units.size for array, units in parts if array.complete) != work.done:
             wrong.append(f"r{run.number} {name}: {work.done} units counted as done")
         if {array.first for array, units in parts if not units.is_cut} != set(work.rests):
             wrong.append(f"r{run.number} {name}: other rests are known than there are")

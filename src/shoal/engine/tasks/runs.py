@@ -16,8 +16,8 @@ from shoal.engine.matching.visibility import ask_again
 from shoal.engine.policy.apply_policy import check_queue
 from shoal.engine.records import Array, Run, RunBound, Task
 from shoal.engine.state import State, Stopping
-from shoal.engine.tasks.divisible import enter_work
 from shoal.engine.tasks.dependencies import enter, failed_outside, take_settled, target_text
+from shoal.engine.tasks.divisible import enter_work
 from shoal.engine.tasks.nested import check_nesting, place, runs_below
 from shoal.model.errors import BadInput, Conflict, NotFound
 from shoal.model.ids import TaskId, run_text

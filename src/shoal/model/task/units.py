@@ -18,26 +18,26 @@ FIRST, COUNT = "first", "count"  # parameters of a piece
 
 
 class Units(NamedTuple):
-    """Units first .. first + count - 1 of a work."""
+    """Units first .. first + size - 1 of a work."""
 
     first: int
-    count: int
+    size: int
     is_cut: bool = False  # they are a piece: nothing more is cut from them
 
     @property
     def sweep(self) -> Sweep:
         """The parameters of the one task that has these units."""
-        return _sweep(self.first, self.count)
+        return _sweep(self.first, self.size)
 
     def take(self, count: int) -> tuple[Units, Units]:
         """The next piece with so many of them, and the rest."""
-        return Units(self.first, count, True), Units(self.first + count, self.count - count)
+        return Units(self.first, count, True), Units(self.first + count, self.size - count)
 
     def table(self) -> Union[int, dict[str, Any]]:
         """As a table of task fields has it."""
         if not self.first and not self.is_cut:
-            return self.count
-        return {FIRST: self.first, COUNT: self.count, "cut": self.is_cut}
+            return self.size
+        return {FIRST: self.first, COUNT: self.size, "cut": self.is_cut}
 
 
 @lru_cache(maxsize=1_000)
@@ -56,5 +56,5 @@ def read_units(value: Any, field: str) -> Units:
         whole(1, MAX_WHOLE)(value.get(COUNT), field),
         value.get("cut", False) is True,
     )
-    whole(1, MAX_WHOLE)(found.first + found.count, field)
+    whole(1, MAX_WHOLE)(found.first + found.size, field)
     return found

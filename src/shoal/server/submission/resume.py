@@ -158,7 +158,11 @@ def find_earlier(
             why["tasks that they wait for run"] += len(found[position])
             found[position] = []
     reused = tuple(row for rows in found for row in rows)
-    return submission, reused, [{"count": count, "why": reason, "again": reason != NEVER_RUN} for reason, count in why.items()]
+    return (
+        submission,
+        reused,
+        [{"count": count, "why": reason, "again": reason != NEVER_RUN} for reason, count in why.items()],
+    )
 
 
 def _difference(before: Fingerprints, now: Fingerprints) -> str:
@@ -242,7 +246,7 @@ def _locate(arrays: list[tuple[int, int, Spec]], element: int) -> tuple[int, Spe
 def _numbered(specs: Sequence[Spec]) -> list[tuple[int, Spec]]:
     """The specs of a submission, each with its first element."""
     firsts = accumulate((spec.count for spec in specs), initial=1)
-    return list(zip(firsts, specs))
+    return list(zip(firsts, specs, strict=False))  # the last sum is of no spec
 
 
 def _positioned(arrays: list[tuple[int, Spec]]) -> list[tuple[int, int, Spec]]:
@@ -274,7 +278,7 @@ def _cut_as_before(submission: Submission, good: Mapping[str, TaskRow]) -> Submi
 
 def _parts(position: int, spec: Spec, good: Mapping[str, TaskRow]) -> Iterator[Units]:
     assert spec.units is not None
-    place, reach, end = _place(position, spec), spec.units.first, spec.units.first + spec.units.count
+    place, reach, end = _place(position, spec), spec.units.first, spec.units.first + spec.units.size
     known = [json.loads(key) for key in good if key.startswith(canonical([place])[:-1])]
     for first, count in sorted((own["first"], own["count"]) for _, own, _ in known):
         if first < reach or first + count > end:

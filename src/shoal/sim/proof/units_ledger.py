@@ -43,7 +43,7 @@ class UnitsLedger:
         """What is wrong with the units that a payload was given; empty if they are those of a piece that is durable."""
         units = self.tasks.get(attempt.task)
         given = (env.get("SHOAL_FIRST"), env.get("SHOAL_COUNT"))
-        if units is None or (units.is_cut and given == (str(units.first), str(units.count))):
+        if units is None or (units.is_cut and given == (str(units.first), str(units.size))):
             return ""
         return f"started with units {given[0]}+{given[1]}, committed are {units}"
 
@@ -56,8 +56,8 @@ class UnitsLedger:
             for units, task in sorted(own):
                 if units.first != reach:
                     return f"units {min(units.first, reach)} .. of r{run} {name} are in two tasks, or in none"
-                reach = units.first + units.count
-                if task in succeeded and ran.get(succeeded[task]) != (units.first, units.count):
+                reach = units.first + units.size
+                if task in succeeded and ran.get(succeeded[task]) != (units.first, units.size):
                     return f"{succeeded[task]} did {ran.get(succeeded[task])}, recorded are {units}"
             if reach != total:
                 return f"r{run} {name} has {reach} units, {total} were submitted"

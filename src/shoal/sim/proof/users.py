@@ -104,7 +104,7 @@ class SimUsers:
         ledger.waiting_for[run] = waiting
         for spec in submission.specs:
             if spec.units is not None:
-                ledger.units.submitted(run, spec.name, spec.units.count)
+                ledger.units.submitted(run, spec.name, spec.units.size)
             for name in spec.after:
                 waiting.setdefault(name, []).append(first)
             spans[spec.name] = range(first, first + spec.count)

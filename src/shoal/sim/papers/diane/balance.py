@@ -3,7 +3,7 @@ heterogeneity of the processors [DIANE 4.8.3, figures 4.17 and 4.18]."""
 
 from __future__ import annotations
 
-from statistics import fmean, stdev
+from itertools import pairwise
 
 import numpy as np
 
@@ -47,7 +47,7 @@ def spread_to(drawn: np.ndarray, level: float) -> np.ndarray:
 def phi(powers: np.ndarray, bandwidths: np.ndarray) -> float:
     """The heterogeneity of the processors, as the thesis defines it: of power over bandwidth."""
     ratios = powers / bandwidths
-    return stdev((ratios / fmean(ratios)).tolist())
+    return float(np.std(ratios / ratios.mean(), ddof=1))
 
 
 def _world(powers: np.ndarray, bandwidths: np.ndarray, start: float) -> Description:
@@ -90,7 +90,7 @@ def measure(inputs: Inputs) -> Measured:
         plain, made, together = times(powers, bandwidths, float(settings["ratio"]))
         values[f"level_{level}"] = plain / made
         data.append(("heterogeneity", level, phi(powers, bandwidths), plain, made, together, plain / made))
-    values["least_step"] = min(values[f"level_{b}"] - values[f"level_{a}"] for a, b in zip(LEVELS, LEVELS[1:]))
+    values["least_step"] = min(values[f"level_{b}"] - values[f"level_{a}"] for a, b in pairwise(LEVELS))
     lower = values["level_0.5"] - values["level_0.0"]
     values["bend"] = (values["level_1.0"] - values["level_0.5"]) - lower
     return Measured(values, data)
@@ -135,7 +135,9 @@ EXPERIMENT = Experiment(
         Parameter("mixed", 0.6, Source.CHOSEN, "standard deviation of powers, and of bandwidths, in figure 4.17"),
         Parameter("ratio", 0.2, Source.CHOSEN, "communication over computation in figure 4.18"),
         Parameter("start_s", 0.5, Source.CHOSEN, "start of a payload on a worker node"),
-        Parameter("mean_s", 600.0, Source.CHOSEN, "work of the mean processor; less costs less to simulate", varied=False),
+        Parameter(
+            "mean_s", 600.0, Source.CHOSEN, "work of the mean processor; less costs less to simulate", varied=False
+        ),
         Parameter("units", 16_000, Source.CHOSEN, "fine enough not to matter", varied=False),
     ),
     claims=_rows(),
