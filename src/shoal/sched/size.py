@@ -24,6 +24,7 @@ LEAST_SECONDS = 1.0  # a shorter piece is not worth its messages
 MOST_SECONDS = 600.0  # of a piece: as much is lost when its pilot dies
 GROWTH = 8  # a piece is at most so many times as large as the largest that its pilot has done
 FADE = 0.5  # how much all earlier pieces weigh against the last
+COMPARED = 3  # pieces that are compared with the smallest one to tell what is fixed
 APART = 2.0  # sizes of pieces that differ by so much tell what is fixed from what grows with the units
 SHORTEST = 1e-9  # seconds a unit takes at least
 
@@ -59,26 +60,30 @@ class Slot(NamedTuple):
 
 
 class _Line:
-    """Seconds as a line over units: a fixed part, told by the smallest piece, and a slope, told by the latest ones."""
+    """Seconds as a line over units: a fixed part, told by the smallest piece and those that follow it, and a slope, told by
+    the latest ones. Of a later change of speed the smallest piece knows nothing, so that it has no say then."""
 
-    __slots__ = ("_least", "_seconds", "_units", "_weight", "fixed")
+    __slots__ = ("_least", "_open", "_seconds", "_units", "_weight", "fixed")
 
     def __init__(self) -> None:
         self._least: tuple[int, float] = (0, 0.0)  # units and seconds of the smallest piece
+        self._open = 0  # how many pieces to come are compared with it
         self._weight = self._units = self._seconds = 0.0  # of all pieces, where older ones fade
         self.fixed = 0.0
 
     def add(self, units: int, seconds: float) -> None:
         if not self._weight or units <= self._least[0]:
-            self._least = units, seconds
+            self._least, self._open = (units, seconds), COMPARED
         self._weight = FADE * self._weight + 1.0
         self._units = FADE * self._units + units
         self._seconds = FADE * self._seconds + seconds
         size, mean = self._units / self._weight, self._seconds / self._weight
         least, quickest = self._least
-        if size >= APART * least:
+        if size >= APART * least and self._open:
+            self._open -= 1
             slope = max(0.0, (mean - quickest) / (size - least))
             self.fixed = max(0.0, quickest - slope * least)
+        self.fixed = min(self.fixed, seconds)
 
     @property
     def slope(self) -> float:
