@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from shoal.sched.vector.binding import Floats, early, late_flow, late_tasks
+from shoal.sched.vector.binding import early, late_flow, late_tasks
+from shoal.sched.vector.slots import Floats
 
 ROUNDING = 1e-6
 WAITS = st.tuples(st.integers(1, 4), st.integers(1, 8)).flatmap(
@@ -95,7 +96,10 @@ def test_with_different_speeds_a_flow_is_never_slower_than_early_binding(
 @given(WAITS, WORK, TASKS, st.floats(0.01, 0.7))
 def test_failures_only_make_it_longer(waits: Floats, work: float, tasks: int, failing: float) -> None:
     rng = np.random.default_rng(3)
-    again = lambda count: rng.uniform(0.0, 10.0, count)  # noqa: E731  # a wait, drawn anew
+
+    def again(count: int) -> Floats:
+        return rng.uniform(0.0, 10.0, count)
+
     assert (early(waits, work, 1.0, failing, again, rng) >= early(waits, work)).all()
     better = late_tasks(waits, work, tasks).end * (1 - ROUNDING)
     assert (late_tasks(waits, work, tasks, 0.0, 1.0, failing, rng).end >= better).all()

@@ -11,6 +11,13 @@ import pytest
 from tests.unit.cli.conftest import Typed
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plots take longest, and one test looks at them."""
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr("shoal.sim.papers.drawing.draw", lambda found, kind: b"")
+
+
 def test_without_an_id_the_experiments_are_listed(typed: Typed) -> None:
     status, out, err = typed("reproduce")
     assert (status, err) == (0, "")
@@ -36,8 +43,8 @@ def test_a_table_data_and_plots_are_made(typed: Typed, tmp_path: Path) -> None:
     assert (tmp_path / "page.md").read_text().count("## u.start: ") == 1
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_json_holds_each_seed_and_the_same_seeds_give_the_same(typed: Typed) -> None:
-    pytest.importorskip("matplotlib")
     first, second = (typed("reproduce", "u.start", "--seeds", "2", "--json") for _ in range(2))
     assert first == second
     (told,) = json.loads(first[1])["experiments"]
@@ -45,13 +52,14 @@ def test_json_holds_each_seed_and_the_same_seeds_give_the_same(typed: Typed) -> 
     assert [row["agrees"] for row in told["rows"]] == [False, True]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_own_waits_take_the_place_of_the_published(typed: Typed, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     (tmp_path / "waits").write_text("10\n20\n3000\n")
     status, out, _ = typed("reproduce", "u.oversub", "--seeds", "1", "--waits", "waits")
     assert status == 0 and "own waits: nothing is judged" in out and " yes" not in out
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     ("words", "status", "told"),
     [
@@ -66,7 +74,6 @@ def test_own_waits_take_the_place_of_the_published(typed: Typed, tmp_path: Path)
     ],
 )
 def test_wrong_input_is_one_line(typed: Typed, tmp_path: Path, words: tuple[str, ...], status: int, told: str) -> None:
-    pytest.importorskip("matplotlib")
     (tmp_path / "file").write_text("")
     (tmp_path / "bytes").write_bytes(b"\xff")
     found, _, err = typed("reproduce", *words)

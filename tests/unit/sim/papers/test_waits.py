@@ -36,7 +36,7 @@ def test_one_wait_is_always_the_same() -> None:
         ("nan\n", "line 1: 'nan' is not a wait"),
         ("inf\n", "line 1: 'inf' is not a wait"),
         ("1,5\n", "line 1: '1,5' is not a wait"),
-        ("\x1b[31m\n", r"'\x1b[31m' is not a wait"),
+        ("\x1b[31m\n", r"'\\x1b[31m' is not a wait"),
     ],
 )
 def test_a_wrong_file_is_told_with_its_line(tmp_path: Path, text: str, told: str) -> None:

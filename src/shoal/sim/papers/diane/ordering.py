@@ -48,10 +48,11 @@ def measure(inputs: Inputs) -> Measured:
         arrivals = np.sort(rng.exponential(float(settings[f"ramp_{run}_s"]), workers))
         for order in (ordered, LONGEST_FIRST) if inputs.engine else (ordered,):
             record = process(arrivals.tolist(), in_order(durations, order, inputs).tolist(), master)
-            found, name = shares(record, workers), f"{run}" if order == ordered else f"{run}_longest"
+            history = timeline(record)
+            found, name = shares(history, workers), f"{run}" if order == ordered else f"{run}_longest"
             values |= {f"{key}_{name}": value for key, value in found._asdict().items()}
             values[f"makespan_{name}"] = record.end / HOUR
-            shown = sample(timeline(record), record.endings, PARTS)
+            shown = sample(history, record.endings, PARTS)
             data += [
                 (f"run {run}, {order}", 100.0 * (at + 0.5) / PARTS, pool, busy, rate)
                 for at, (pool, busy, rate) in enumerate(zip(shown.pool, shown.busy, shown.rate, strict=True))

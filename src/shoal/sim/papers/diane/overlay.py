@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from shoal.report.anatomy import Anatomy, dissect
-from shoal.report.history import Attempt, Ending, PilotLife, RunRecord, timeline
+from shoal.report.history import Attempt, Ending, PilotLife, RunRecord, Timeline
 
 
 class Master(NamedTuple):
@@ -54,17 +54,17 @@ class Shares(NamedTuple):
     tail_use: float  # busy workers in it
 
 
-def shares(record: RunRecord, target: int) -> Shares:
+def shares(history: Timeline, target: int) -> Shares:
     """The three-phase anatomy in the thesis' figures."""
-    found: Anatomy = dissect(timeline(record), target)
+    found: Anatomy = dissect(history, target)
     first, main, tail = found.phases
     had = [phase.areas.total - phase.areas.missing for phase in found.phases]
-    whole = had[0] + had[1]
+    whole, makespan = had[0] + had[1], history.times[-1] - history.times[0]
     return Shares(
         100.0 * found.share(found.areas.missing), 100.0 * found.share(first.areas.missing),
         100.0 * found.share(main.areas.missing),
         100.0 * (first.areas.overhead + main.areas.overhead) / whole if whole else 0.0,
         100.0 * first.areas.overhead / had[0] if had[0] else 0.0,
         100.0 * main.areas.overhead / had[1] if had[1] else 0.0,
-        100.0 * (tail.end - tail.start) / record.end, 100.0 * tail.areas.useful / had[2] if had[2] else 0.0,
+        100.0 * (tail.end - tail.start) / makespan, 100.0 * tail.areas.useful / had[2] if had[2] else 0.0,
     )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from shoal.report.history import timeline
 from shoal.sim.papers.diane.overlay import Master, process, shares
 
 
@@ -25,7 +26,7 @@ def test_tasks_go_out_in_their_order_to_who_asks_first() -> None:
 
 def test_the_shares_of_a_run_that_is_reckoned_by_hand() -> None:
     # Two workers, one comes after 2 s; four tasks; the last one runs alone from 5 to 9.
-    found = shares(process([0.0, 2.0], [4.0, 3.0, 5.0], Master(0.0, 0.0)), 2)
+    found = shares(timeline(process([0.0, 2.0], [4.0, 3.0, 5.0], Master(0.0, 0.0))), 2)
     assert found.missing == pytest.approx(100 * 2 / 18) and found.missing_main == 0.0
     assert found.tail == pytest.approx(100 * 4 / 9) and found.tail_use == pytest.approx(50.0)
     assert found.overhead == 0.0

@@ -54,7 +54,7 @@ def test_draws_have_the_quantiles(name: str, confident: bool) -> None:
     drawn = waits.sample(np.random.default_rng(1), 200_000)
     low, high = np.quantile(drawn, (0.25, 0.75))
     assert (high - low) / (high + low) == pytest.approx(TABLE[name]["printed"]["dispersion"], rel=0.02)
-    assert np.quantile(drawn, 0.95) == pytest.approx(waits.seconds[5], rel=0.05)
+    assert (drawn <= waits.seconds[5]).mean() == pytest.approx(0.95, abs=0.003)
     assert drawn.max() <= waits.seconds[-1] * (1 + 1e-12)
 
 
