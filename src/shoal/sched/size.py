@@ -1,4 +1,4 @@
-"""How many units the next piece of divisible work gets, by what was measured of each pilot [DIANE 4.8, U8].
+"""How many units the next piece of divisible work gets, by what was measured of each pilot [DIANE U8].
 
 The time of a piece is `fixed + units / power + units / bandwidth`: what each piece costs however small it is, how fast its
 pilot computes, and how fast it moves what the units bring along, both in units per second. `power / bandwidth` is the
@@ -19,7 +19,7 @@ FIRST_SHARE = 1_000  # the first piece of a pilot, while nothing is known: this 
 FIRST_EACH = 16  # this part of what each slot gets on average, whichever is less
 UNKNOWN_SHARE = 4  # a pilot of which nothing is known counts as the slowest known one, and gets this part of its piece
 PART = 2.0  # a piece is this part of what its slot could do until the end
-FIXED_SHARE = 0.1  # of a piece's time, the most that its fixed cost may take [DIANE 3: no more than 10 %]
+FIXED_SHARE = 0.1  # of a piece's time, the most that its fixed cost may take, as the thesis asks [DIANE U11]
 LEAST_SECONDS = 1.0  # a shorter piece is not worth its messages
 MOST_SECONDS = 600.0  # of a piece: as much is lost when its pilot dies
 GROWTH = 8  # a piece is at most so many times as large as the largest that its pilot has done

@@ -1,5 +1,5 @@
 """`u.balance`: pieces made to measure against tasks of equal size, over the communication of the application and the
-heterogeneity of the processors [DIANE 4.8.3, figures 4.17 and 4.18]."""
+heterogeneity of the processors, as in section 4.8.3 and figures 4.17 and 4.18 of the thesis [DIANE U8]."""
 
 from __future__ import annotations
 
