@@ -1,4 +1,4 @@
-"""`u.early-late-real`: 207 regression tests with late binding (A) beside early binding (B) [DIANE 5.1.1, figure 5.1].
+"""`u.early-late-real`: 207 regression tests with late binding (A) beside early binding (B) (figure 5.1) [DIANE 5.1].
 
 A: 85 workers pull tasks. B: each task is a job of its own, on as many nodes. Both wait in the queues as the probe jobs of the
 same organisation did (Geant4). A run is repeated many times with other waits.

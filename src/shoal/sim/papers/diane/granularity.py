@@ -1,4 +1,4 @@
-"""`u.granularity`: the makespan over the length of a task in units of the idle time before it [DIANE 3.4.2, figure 3.10]."""
+"""`u.granularity`: the makespan over the length of a task in units of the idle time before it (figure 3.10) [DIANE 3.4]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`u.ordering`: the three phases of a run by the order of its tasks [DIANE 6.5, figures 6.7 and 6.8, table 6.2].
+"""`u.ordering`: the three phases of a run by the order of its tasks (figures 6.7 and 6.8, table 6.2) [DIANE 6.5].
 
 Runs 3 (random order) and 4 (natural order, one of its two masters) of the thesis' analyses for a radio conference, and
 longest first, which is ours. The durations themselves are not published: they are drawn from the Weibull distribution with

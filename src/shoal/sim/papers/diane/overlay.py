@@ -1,4 +1,4 @@
-"""The thesis' own overlay: one master that serves workers first come, first served, a request after another [DIANE 4.5, 6.4].
+"""The thesis' own overlay: one master that serves workers first come, first served, a request after another [DIANE U4, 6.4].
 
 A worker registers and then asks, the master answers with the task at the head of its queue, and each result is the next
 request. The master takes the time of one service for each task; the network takes its latency each way.
@@ -42,7 +42,7 @@ def process(arrivals: Sequence[float], durations: Sequence[float], master: Maste
 
 
 class Shares(NamedTuple):
-    """What the thesis tells of a run [DIANE 6.5.1], in per cent."""
+    """What the thesis tells of a run [DIANE 6.5], in per cent."""
 
     missing: float  # the area between the target and the pool
     missing_first: float  # of it, in the submission phase

@@ -1,4 +1,4 @@
-"""`u.oversubmission`: the share of submitted jobs that late binding does not need [DIANE 3.4.3]."""
+"""`u.oversubmission`: the share of submitted jobs that late binding does not need [DIANE 3.4]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`u.speedup`: how much sooner work is done with late binding than with early binding [DIANE 3.4.1, table 3.3]."""
+"""`u.speedup`: how much sooner work is done with late binding than with early binding (table 3.3) [DIANE 3.4]."""
 
 from __future__ import annotations
 
