@@ -28,7 +28,7 @@ from shoal.sim.proof.faults import Plan
 from shoal.sim.proof.ledger import BrokenPromise
 from shoal.sim.proof.workload import SHORT
 from shoal.sim.proof.world import World
-from shoal.sim.server import SimServer
+from shoal.sim.proof.server import CrashingServer
 from shoal.wire.messages import Batch, Checkpoint, Exchange, Proof
 from tests.sim.planting import plant
 from tests.sim.test_worlds import CALM_PLAN, DEFECT_PLAN, FROZEN_PLAN
@@ -130,7 +130,7 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         "success of nobody|index",
     ),
     "a submission is answered before it is durable": (
-        SimServer.request,
+        CrashingServer.request,
         "durable=True",
         "durable=False",
         "accepted run lost",
@@ -238,9 +238,9 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         "index|stuck|journal has a gap|IllegalTransition|recorded twice|not all final|lease forgotten|started twice",
     ),
     "after a defect the engine is rebuilt from what was committed before, not behind what it handed out": (
-        SimServer._read_back,
-        "self._commit(generation)\n    return self.database.snapshot()",
-        "early = self.database.snapshot()\n    self._commit(generation)\n    return early",
+        CrashingServer._read_back,
+        "self._commit_in(generation)\n    return self.database.snapshot()",
+        "early = self.database.snapshot()\n    self._commit_in(generation)\n    return early",
         "lease forgotten|journal out of order|UNIQUE|recorded twice|stuck|index",
     ),
 }

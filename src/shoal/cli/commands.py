@@ -48,6 +48,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "token": ("admin.token", "Make, list and revoke tokens."),
     "acct": ("admin.acct", "Where the core hours went, by owner, site, host, pilot, run or day."),
     "audit": ("admin.audit", "Who did what with which token."),
+    "simulate": ("planning.simulate", "How long a workload would take in a described world."),
+    "replay": ("planning.replay", "How long a past run would have taken with other pilots."),
     "reproduce": ("planning.reproduce", "The papers' experiments: what they print, and what comes out here."),
     "completion": ("completion", "Print the script that completes commands in your shell."),
 }
@@ -57,7 +59,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Look": ("ps", "show", "why", "logs", "peek", "files", "results", "report", "events", "acct"),
     "Pool": ("join", "pilots", "hosts", "pilot", "site"),
     "People": ("login", "logout", "whoami", "user", "group", "share", "quota", "policy", "token", "audit"),
-    "Plan": ("reproduce",),
+    "Plan": ("simulate", "replay", "reproduce"),
     "Server": ("server", "prune", "completion"),
 }
 # Commands of others, and ours that do the same.

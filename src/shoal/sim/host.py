@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import field
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from shoal.model.credentials import digest
 from shoal.model.errors import ShoalError
-from shoal.model.ids import parse_attempt
+from shoal.model.ids import AttemptId, parse_attempt
 from shoal.model.lazy_dataclass import dataclass
+from shoal.model.timing import Timing
 from shoal.pilot.agent.agent import Agent
 from shoal.pilot.agent.events import (
     Answered,
@@ -43,15 +44,11 @@ from shoal.pilot.agent.events import (
     Tick,
 )
 from shoal.pilot.executor import GUARD_GONE, given_back
-from shoal.sim.clock import Alarm
+from shoal.sim.clock import Alarm, Clock
 from shoal.sim.command_pieces import CommandPiece
 from shoal.sim.guard_queue import GuardQueue
-from shoal.sim.proof.workload import SHORT
 from shoal.wire.chunk import names, part
 from shoal.wire.messages import Batch, Capacity, Checkpoint, Exchange, Lease, Registered, Reply, Report
-
-if TYPE_CHECKING:
-    from shoal.sim.proof.world import World
 
 TIMEOUT = 30.0  # seconds after which a request without an answer is given up
 TOLD_LATE = 0.05  # seconds that a guard keeps the successes of a piece to itself at most
@@ -79,12 +76,69 @@ class Placement(NamedTuple):
     owner: str = OWNER
 
 
+class Observer(Protocol):
+    """What is told of payloads as they begin and end."""
+
+    frozen: set[str]  # hosts on which nothing moves
+
+    def payload_started(self, lease: Lease, host: str) -> None:
+        """A payload began."""
+
+    def payload_ended(self, lease: Lease, host: str, succeeded: bool) -> None:
+        """It ended."""
+
+    def report_settled(self, attempt: str, accepted: bool) -> None:
+        """The server judged the report of its success."""
+
+    def step_of(self, lease: Lease) -> int:
+        """Of a task that writes checkpoints: the step from which it goes on."""
+
+    def checkpoint_written(self, lease: Lease, step: int) -> dict[str, str]:
+        """It wrote a checkpoint; the files of it."""
+
+    def checkpoint_acknowledged(self, checkpoint: Checkpoint) -> None:
+        """The server has a checkpoint."""
+
+
+class HostWorld(Protocol):
+    """The world as a host sees it."""
+
+    clock: Clock
+    seed: int
+    timing: Timing
+
+    @property
+    def ledger(self) -> Observer:
+        """Who is told of payloads."""
+
+    def run_time(self, host: Host, lease: Lease) -> tuple[float, bool]:
+        """How long a payload takes on a host, and whether it fails."""
+
+    def steps_of(self, attempt: AttemptId) -> tuple[int, float, bool, bool]:
+        """Of a task that writes checkpoints: steps, seconds of one, whether this attempt pauses, whether it fails."""
+
+    def payload_failed(self, attempt: str) -> None:
+        """A payload failed by itself."""
+
+    def join(self, host: Host, action: Join) -> None:
+        """Carry the registration of a pilot to the server."""
+
+    def send(self, host: Host, exchange: Exchange) -> None:
+        """Carry an exchange to the server."""
+
+    def note(self, text: str) -> None:
+        """Write into the trace."""
+
+    def pilot_ended(self, host: Host) -> None:
+        """The pilot of a host ended."""
+
+
 class Host:
     """One pilot process on its host; `previous` is the one before it on the same machine."""
 
     def __init__(
         self,
-        world: World,
+        world: HostWorld,
         number: int,
         capacity: Capacity,
         placement: Placement | None = None,
@@ -244,8 +298,7 @@ class Host:
             self.world.ledger.payload_started(payload.lease, self.name)
             self._set_step(attempt)
             return
-        script = self.world.script_short if payload.lease.command == SHORT else self.world.script
-        duration, fails = script(self, parse_attempt(attempt))
+        duration, fails = self.world.run_time(self, payload.lease)
         self.payloads[attempt] = payload
         self.world.ledger.payload_started(payload.lease, self.name)
         limit = payload.lease.time
@@ -321,8 +374,7 @@ class Host:
         else:
             code = 1 if how == "failed" else None
             if how in ("failed", "over_time"):
-                self.world.tally.note("task_failure")
-                self.world.ledger.payload_failed(attempt)
+                self.world.payload_failed(attempt)
             cause = how if how == "over_time" else "task_error"
             report = Report(attempt, "failed", cause, how, exit_code=code, started=started, duration=length)
         piece = payload.piece

@@ -1,131 +1,64 @@
-"""The server of a simulated world: the real engine and the real database, with a group commit that takes time.
+"""The server of a simulated world: the real engine, with a group commit that takes time.
 
-A frozen server does nothing; messages that arrive meanwhile wait for it, as in the buffers of its sockets.
-A crash drops what is not committed. A crash at a commit comes after the data is safe and before anybody is answered;
-a crash in the gap comes while changes wait for a commit and replies that need not wait are already sent [protocol 10].
-
-A command that meets a defect ends half-way by an exception: the server then refuses everything, commits what it has
-sent out, and continues with a state that it reads back from the database [ADR 0016].
+It keeps nothing on disk, and the engine gets its periodic step as from the real server. `sim/proof/server.py` adds the database,
+and everything that can go wrong.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from shoal.db.reader import Reader
-from shoal.db.sqlite import Database
-from shoal.engine.changes import Answer, Change, ChunkRow, Outcome, RunRow, TaskRow
-from shoal.engine.commands import Command, Resume, Talk, Tick
+from shoal.engine.changes import Answer, Change, Outcome
+from shoal.engine.commands import Command, Talk, Tick
 from shoal.engine.engine import Engine
-from shoal.engine.restore import restore
 from shoal.engine.snapshot import Snapshot
-from shoal.model.errors import InternalError, ShoalError, TooBusy
+from shoal.model.errors import ShoalError
 from shoal.model.timing import Timing
-from shoal.sim.clock import Alarm, Clock
-from shoal.sim.proof.failing_commands import InjectedDefect, call_with_defect
+from shoal.sim.clock import Clock
+from shoal.sim.distributions import Distribution, Uniform
 from shoal.wire.messages import Reply
 
 Deliver = Callable[[Reply], None]
+COMMIT = Uniform(0.001, 0.05)  # seconds that a group commit takes
+TICK = 1.0  # seconds between two periodic steps
 
 
 class SimServer:
     """One server process; it runs if it has an engine."""
 
-    def __init__(self, clock: Clock, rng: Random, timing: Timing, on_commit: Callable[[list[Change]], None]) -> None:
-        self.clock, self.rng, self.timing, self.on_commit = clock, rng, timing, on_commit
-        self.database = Database.open(":memory:")
-        self._reader = Reader.on(self.database)
+    def __init__(
+        self,
+        clock: Clock,
+        rng: Random,
+        timing: Timing,
+        on_commit: Callable[[list[Change]], None],
+        commit_time: Distribution = COMMIT,
+    ) -> None:
+        self.clock, self.rng, self.timing = clock, rng, timing
+        self.on_commit, self._commit_time = on_commit, commit_time
         self.engine: Engine | None = None
-        self.generation = 0  # rises with each start and crash
         self._pending: list[Change] = []
         self._after_commit: list[Callable[[], None]] = []  # answers that wait for the next commit
         self._waiting: dict[tuple[str, int], list[Deliver]] = {}
         self._committing = False
-        self._alarm = Alarm(clock, lambda: self.apply(Tick()), self.when_running)
-        self.frozen: float | None = None  # since when it is frozen
-        self._backlog: list[Callable[[], None]] = []  # what it will do when it runs again
-        self.crash_at_commit = False
-        self.incarnations: list[int] = []  # so far, of all histories of the database
-        self.fail_at_line = 0  # not 0: the next command that runs so many lines of the engine's rules fails there
-        self.may_fail: Callable[[Command], bool] = lambda command: True
-        self.rebuilding = False  # the engine's state is half changed: every command is refused
-        self.on_failure: Callable[[str], None] = lambda where: None
-        self.on_rebuilt: Callable[[], None] = lambda: None
-        self.changed = False  # True if the engine handled a command since its last check
 
     def start(self) -> Engine:
-        """Start: raise the incarnation durably and restore the engine."""
-        self.generation += 1
-        self.incarnations.append(self.database.raise_incarnation(self.clock.now, self.rng.getrandbits(32)))
-        self.engine = Engine(self.database.snapshot(), self.timing, self.rng, self.clock.now)
+        """Start with nothing, and step periodically."""
+        self.engine = Engine(Snapshot(), self.timing, self.rng, self.clock.now)
         self._perform(self.engine.started(self.clock.now))
+        self.clock.after(TICK, self._tick)
         return self.engine
 
-    def crash(self) -> None:
-        """Lose what is not committed, and stop."""
-        self.generation += 1
-        self.engine = None
-        self._pending, self._after_commit, self._waiting = [], [], {}
-        self._committing = self.rebuilding = False
-        self._alarm.clear()
-        self.frozen, self._backlog = None, []
-
-    def freeze(self) -> None:
-        """Stop running: neither timers nor messages are handled."""
-        self.frozen = self.clock.now
-
-    def thaw(self) -> None:
-        """Run again, and handle what piled up, in order."""
-        assert self.frozen is not None
-        gap, self.frozen = self.clock.now - self.frozen, None
-        backlog, self._backlog = self._backlog, []
-        generation = self.generation
-        if self.engine is not None:
-            self.apply(Resume(gap))
-        for do in backlog:
-            if self.generation == generation:
-                do()
-
-    def when_running(self, do: Callable[[], None]) -> None:
-        """Do something on the server: now, or when it is thawed."""
-        if self.frozen is None:
-            do()
-        else:
-            self._backlog.append(do)
-
-    def backup(self) -> bytes:
-        """A copy of the committed data."""
-        return self.database.connection.serialize()
-
-    def roll_back(self, image: bytes | None) -> None:
-        """Crash, and replace the database by an older copy, or by an empty one."""
-        self.crash()
-        self.database.close()
-        self.database = Database.open(":memory:")
-        if image is not None:
-            self.database.connection.deserialize(image)
-        self._reader = Reader.on(self.database)
+    def _tick(self) -> None:
+        self.apply(Tick())
+        self.clock.after(TICK, self._tick)
 
     @property
     def uncommitted(self) -> int:
-        """Changes that a crash would lose now."""
+        """Changes that are not durable yet."""
         return len(self._pending)
-
-    @property
-    def uncommitted_leases(self) -> int:
-        """Leases among them that pilots already have."""
-        singles = sum(1 for change in self._pending if isinstance(change, TaskRow) and change.state == "leased")
-        return singles + sum(1 for change in self._pending if isinstance(change, ChunkRow))
-
-    @property
-    def undoes_begun(self) -> bool:
-        """True if a crash would undo a submission of which pilots already have leases [ADR 0034]."""
-        runs = {change.run for change in self._pending if isinstance(change, RunRow)}
-        begun = {change.run for change in self._pending if isinstance(change, (TaskRow, ChunkRow))}
-        return any(self._reader.run_row(run) is None for run in runs & begun)
 
     def request(self, command: Command, answer: Callable[[Any], None], refuse: Callable[[ShoalError], None]) -> None:
         """Handle a request of a client or of a pilot that registers; it is answered after the commit."""
@@ -138,16 +71,8 @@ class SimServer:
         self._release(lambda: answer(outcome.result), durable=True)
 
     def apply(self, command: Command) -> None:
-        """Handle a command that nobody waits for; dropped while the engine is rebuilt, for the database has its cause."""
-        if not self.rebuilding:
-            with contextlib.suppress(InternalError):
-                self._perform(self._handle(command))
-
-    def find_key(self, owner: str, key: str) -> tuple[int, int] | None:
-        """The committed run of an idempotency key, and its size: the real server looks there first."""
-        found = self._reader.find_key(owner, key)
-        row = self._reader.run_row(found.run) if found is not None else None
-        return (row.run, row.total) if row is not None else None
+        """Handle a command that nobody waits for."""
+        self._perform(self._handle(command))
 
     def exchange(self, command: Talk, deliver: Deliver, refuse: Callable[[ShoalError], None]) -> None:
         """Handle an exchange of a pilot; the engine decides when it is answered."""
@@ -164,17 +89,20 @@ class SimServer:
             self._waiting.pop(key, None)
             refuse(outcome.result)
 
+    def _handle(self, command: Command) -> Outcome:
+        assert self.engine is not None
+        return self.engine.handle(command, self.clock.now)
+
     def _perform(self, outcome: Outcome) -> None:
-        self.changed = True
         self._pending += outcome.changes
         for answer in outcome.answers:
             self._release(lambda a=answer: self._deliver(a), durable=answer.durable)  # type: ignore[misc]  # bound now
         if self._pending and not self._committing:
             self._committing = True
-            generation = self.generation
-            self.clock.after(self.rng.uniform(0.001, 0.05), lambda: self.when_running(lambda: self._commit(generation)))
-        assert self.engine is not None
-        self._alarm.set(self.engine.deadline())
+            self._schedule_commit(self._commit_time.draw(self.rng))
+
+    def _schedule_commit(self, delay: float) -> None:
+        self.clock.after(delay, self._commit)
 
     def _release(self, do: Callable[[], None], durable: bool) -> None:
         if durable and self._pending:
@@ -186,58 +114,10 @@ class SimServer:
         for deliver in self._waiting.pop((answer.pilot, answer.seq), []):
             deliver(answer.reply)
 
-    def _commit(self, generation: int) -> None:
-        if generation != self.generation:
-            return
+    def _commit(self) -> None:
         changes, self._pending = self._pending, []
         answers, self._after_commit = self._after_commit, []
         self._committing = False
-        self.database.apply(changes)
         self.on_commit(changes)
-        if self.crash_at_commit:
-            self.crash_at_commit = False
-            self.crash()
-            return
         for do in answers:
             do()
-
-    # --- commands that meet a defect
-    def _handle(self, command: Command) -> Outcome:
-        assert self.engine is not None
-        if self.rebuilding:
-            raise TooBusy("the server rebuilds its memory", code="rebuilding")
-        engine, line = self.engine, self.fail_at_line
-        if not line or not self.may_fail(command):
-            return engine.handle(command, self.clock.now)
-        try:
-            return call_with_defect(lambda: engine.handle(command, self.clock.now), line)
-        except InjectedDefect as error:
-            self.fail_at_line = 0
-            self.on_failure(f"{type(command).__name__} in {error}")
-            self.rebuilding, self.changed = True, False
-            generation = self.generation
-            self.clock.after(self.rng.choice([0.001, 0.01, 0.5]), lambda: self._rebuild(generation))
-            raise InternalError from error
-
-    def _read_back(self, generation: int) -> Snapshot:
-        """Everything sent out is committed first, so that what is read lacks nothing but the failed command."""
-        self._commit(generation)
-        return self.database.snapshot()
-
-    def _rebuild(self, generation: int) -> None:
-        if generation != self.generation:
-            return
-        snapshot = self._read_back(generation)
-        if generation != self.generation or self.engine is None:
-            return  # it crashed at that commit
-        now = self.clock.now
-        state = restore(snapshot, self.timing, self.rng, now)
-        outcome = self.engine.rebuild(state, now, "defect")
-        self.rebuilding = False
-        parked, self._waiting = self._waiting, {}
-        self._alarm.clear()
-        self.on_rebuilt()
-        self._perform(outcome)
-        for (_, seq), waiting in parked.items():
-            for deliver in waiting:
-                deliver(Reply(seq, state.incarnation, hold=self.timing.beat))

@@ -64,14 +64,15 @@ def report(run: str | None, path: str | None, target: int | None, as_json: bool,
         found = read_record(source, run, time.time() if client is not None else None)
     made = make_report(found, target or 0)
     if path is not None:
-        _write(made, path, kind)
+        write_figure(made, path, kind)
     if as_json:
         print_json(iso_document(document(made)))
     else:
         print_lines(report_lines(made, columns(), shows_blocks()))
 
 
-def _write(made: RunReport, path: str, kind: str) -> None:
+def write_figure(made: RunReport, path: str, kind: str) -> None:
+    """Draw a report into a file."""
     from shoal.report.figure import draw
 
     data = draw(made, kind)
@@ -91,9 +92,9 @@ def report_lines(made: RunReport, width: int, blocks: bool) -> Iterator[str]:
         yield f"  {why}, so there is nothing to tell of phases"
         return
     yield ""
-    yield from _phases(made)
+    yield from phase_lines(made)
     yield ""
-    yield from _charts(made, width, blocks)
+    yield from chart_lines(made, width, blocks)
     yield ""
     yield from _tasks("longest", made, made.longest)
     if made.last and made.found.info["finished"] is not None:
@@ -138,7 +139,8 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _phases(made: RunReport) -> Iterator[str]:
+def phase_lines(made: RunReport) -> Iterator[str]:
+    """The table of the three phases."""
     anatomy = made.anatomy
     head = ["  phase", "length", "lost %", "missing", "idle", "overhead", "failed"]
     rows: list[list[object]] = []
@@ -149,7 +151,8 @@ def _phases(made: RunReport) -> Iterator[str]:
     yield from table(head, rows)
 
 
-def _charts(made: RunReport, width: int, blocks: bool) -> Iterator[str]:
+def chart_lines(made: RunReport, width: int, blocks: bool) -> Iterator[str]:
+    """Pool, busy slots and tasks per minute over time."""
     shown = made.samples(width - LABEL)
     slots = float(max(1, *made.history.pool, made.anatomy.target))
     for name, values, most in (

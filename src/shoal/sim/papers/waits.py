@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,27 +20,36 @@ MOST_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Waits:
-    """A distribution of waits, in seconds."""
+    """A distribution of waits, in seconds. Between two shares p the logarithm of the wait is linear in log(1 - p), as a
+    power law is."""
 
     name: str
-    shares: Floats  # from 0 to 1
+    shares: Floats  # rising, from 0 to below 1
     seconds: Floats  # the wait that this share of the jobs does not exceed
 
-    def at(self, share: Floats | float) -> Floats:
-        """The wait at this share."""
-        found: Floats = np.exp(np.interp(share, self.shares, np.log(self.seconds)))
-        return found
+    def at(self, share: Floats) -> Floats:
+        """The wait at these shares."""
+        return self._beyond(-np.log1p(-np.minimum(share, self.shares[-1])))
 
     def sample(self, rng: np.random.Generator, size: int | tuple[int, ...]) -> Floats:
         """Waits, drawn independently."""
-        return self.at(rng.random(size))
+        return self._beyond(rng.standard_exponential(size))  # what -log(1 - p) of an even share p is
+
+    def _beyond(self, hazard: Floats) -> Floats:
+        found: Floats = np.exp(np.interp(hazard, -np.log1p(-self.shares), np.log(self.seconds)))
+        return found
+
+
+def published(name: str) -> Waits:
+    """The waits of LHCb, ATLAS or Geant4, rebuilt from what the thesis prints; the file says how."""
+    table = tomllib.loads((Path(__file__).parent / "diane" / "queue_waits.toml").read_text(encoding="utf-8"))
+    return Waits(name, np.array(table["shares"]), np.array(table[name]["waits"]))
 
 
 def waits_of(name: str, seconds: Floats) -> Waits:
     """The distribution of observed waits."""
     ordered = np.sort(np.maximum(seconds, SHORTEST))
-    shares = np.linspace(0.0, 1.0, len(ordered)) if len(ordered) > 1 else np.zeros(1)
-    return Waits(name, shares, ordered)
+    return Waits(name, np.arange(len(ordered)) / len(ordered), ordered)
 
 
 def read_waits(path: str) -> Waits:

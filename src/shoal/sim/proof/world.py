@@ -19,16 +19,18 @@ from shoal.model.ids import AttemptId, parse_attempt
 from shoal.model.timing import Timing
 from shoal.pilot.agent.events import Join, NoAnswer
 from shoal.sim.clock import Clock
+from shoal.sim.distributions import Constant, Uniform
 from shoal.sim.host import OWNER, TIMEOUT, Host, Placement
+from shoal.sim.network import Link, Network
 from shoal.sim.proof.faults import Plan, Tally
 from shoal.sim.proof.ledger import BrokenPromise, Ledger
 from shoal.sim.proof.lying_pilot import LyingPilot
 from shoal.sim.proof.refused_messages import Refusals
+from shoal.sim.proof.server import CrashingServer
 from shoal.sim.proof.users import SimUsers
-from shoal.sim.proof.workload import draw_checkpointed, draw_short, draw_submissions
-from shoal.sim.server import SimServer
+from shoal.sim.proof.workload import SHORT, draw_checkpointed, draw_short, draw_submissions
 from shoal.wire import codec_fast
-from shoal.wire.messages import PROTOCOL, Capacity, Exchange, Proof, Register, Registered, Reply
+from shoal.wire.messages import PROTOCOL, Capacity, Exchange, Lease, Proof, Register, Registered, Reply
 
 MAX_STEPS = 200_000  # a world that needs more does not end
 STUCK_STEPS = 20_000  # nor does one in which no payload began and no task ended for so many
@@ -54,7 +56,7 @@ class World:
         self.clock = Clock()
         self.tally = Tally()
         self.ledger = Ledger(self.timing)
-        self.server = SimServer(self.clock, Random(f"{seed}/hub"), self.timing, self._committed)
+        self.server = CrashingServer(self.clock, Random(f"{seed}/hub"), self.timing, self._committed)
         self.server.on_failure, self.server.on_rebuilt = self._command_failed, self._rebuilt
         self.hosts: list[Host] = []
         self._guards = Random(f"{seed}/guards")
@@ -69,7 +71,11 @@ class World:
         self.steps, self._max_steps = 0, steps
         self._progress, self._moved = (0, 0), 0  # how many payloads began and tasks ended, and at which step the last
         self.users = SimUsers(self)
-        self._arrivals: dict[tuple[str, str], float] = {}  # when the last message sent so far arrives
+        self._healed_link = Link(Constant(0.001))
+        self._faulty_link = Link(
+            Uniform(0.001, 0.02), 0.0, self.plan.loss, self.plan.duplicate, self.plan.slow, Uniform(0.5, 25.0)
+        )
+        self.network = Network(self.clock, self.rng, self._link, TIMEOUT, self.tally.note)
         self.trace: list[str] = []
 
     def note(self, text: str) -> None:
@@ -163,6 +169,12 @@ class World:
         return [*draw_submissions(self.rng), *apart]
 
     # --- payloads
+    def run_time(self, host: Host, lease: Lease) -> tuple[float, bool]:
+        """How long a payload takes on a host, and whether it fails."""
+        script = self.script_short if lease.command == SHORT else self.script
+        duration, fails = script(host, parse_attempt(lease.attempt))
+        return duration, fails
+
     def script(self, host: Host, attempt: AttemptId) -> tuple[float, bool]:
         """How long an attempt takes on a host and whether it fails there: the same in every replay."""
         rng = Random(f"{self.seed}/{attempt.task}/{attempt.number}")
@@ -175,6 +187,11 @@ class World:
         length = 30.0 if rng.random() < 0.01 else rng.uniform(0.001, 0.004)
         return length, rng.random() < self.plan.failing / 5
 
+    def payload_failed(self, attempt: str) -> None:
+        """Count it."""
+        self.tally.note("task_failure")
+        self.ledger.payload_failed(attempt)
+
     def steps_of(self, attempt: AttemptId) -> tuple[int, float, bool, bool]:
         """Of a task that writes checkpoints: its steps, the seconds of one, and whether this attempt ends after one step
         to continue later, or fails."""
@@ -184,29 +201,12 @@ class World:
         return steps, seconds, rng.random() < 0.1, rng.random() < self.plan.failing
 
     # --- the network
+    def _link(self, end: str) -> Link:
+        return self._healed_link if self.healed else self._faulty_link
+
     def transmit(self, kind: str, who: str, arrive: Callable[[], None], lost: Callable[[], None]) -> None:
         """Transmit a message: it may be lost, duplicated, delayed, or overtake one sent before it."""
-        if self.healed:
-            self.clock.after(0.001, arrive)
-            return
-        if self.rng.random() < self.plan.loss:
-            self.tally.note(f"lose_{kind}")
-            self.clock.after(TIMEOUT, lost)
-            return
-        latest = before = self._arrivals.get((kind, who), 0.0)
-        for copy in range(2 if self.rng.random() < self.plan.duplicate else 1):
-            delay = self.rng.uniform(0.001, 0.02)
-            if copy:
-                self.tally.note(f"duplicate_{kind}")
-            if self.rng.random() < self.plan.slow:
-                self.tally.note("delay")
-                delay = self.rng.uniform(0.5, 25.0)
-            arrival = self.clock.now + delay
-            if arrival < before:
-                self.tally.note("reorder")
-            latest = max(latest, arrival)
-            self.clock.at(arrival, arrive)
-        self._arrivals[kind, who] = latest
+        self.network.send(kind, who, arrive, lost)
 
     def join(self, host: Host, action: Join) -> None:
         """Transmit the registration of a pilot, and the answer."""

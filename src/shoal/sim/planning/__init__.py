@@ -1,0 +1,1 @@
+"""Worlds for planning: sites, batch queues, storage and pilots, and how long a workload takes there."""

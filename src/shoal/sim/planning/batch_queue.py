@@ -1,0 +1,70 @@
+"""The batch queue of a site: jobs of pilots and of other people, first come first served, on hosts that are free."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from random import Random
+
+from shoal.sim.clock import Clock
+from shoal.sim.planning.description import Site
+
+Start = Callable[[], None]
+
+
+class BatchQueue:
+    """Starts jobs when their wait is over and a host is free."""
+
+    def __init__(self, site: Site, clock: Clock, seed: int) -> None:
+        self._site, self._clock = site, clock
+        self._waits = Random(f"{seed}/{site.name}/wait")
+        self._others = Random(f"{seed}/{site.name}/background")
+        self._busy = 0
+        self._queue: deque[Start] = deque()
+        self._down_until = clock.now
+        self.is_over = False  # nobody needs it any more: other people's jobs end, too
+        for downtime in site.downtimes:
+            clock.after(downtime.start, lambda end=clock.now + downtime.end: self._go_down(end))  # type: ignore[misc]  # bound now
+        if site.background is not None:
+            self._next_other()
+
+    @property
+    def is_down(self) -> bool:
+        """True during a downtime."""
+        return self._clock.now < self._down_until
+
+    def submit(self, start: Start) -> None:
+        """Queue a job; `start` is called when it has a host, which `release` gives back."""
+        self._clock.after(self._site.wait.draw(self._waits), lambda: self._enter(start))
+
+    def release(self) -> None:
+        """A job ended: its host is free."""
+        self._busy -= 1
+        self._serve()
+
+    def _enter(self, start: Start) -> None:
+        self._queue.append(start)
+        self._serve()
+
+    def _serve(self) -> None:
+        if self.is_down:
+            return
+        while self._queue and (not self._site.hosts or self._busy < self._site.hosts):
+            self._busy += 1
+            self._queue.popleft()()
+
+    def _go_down(self, end: float) -> None:
+        self._down_until = max(self._down_until, end)
+        self._clock.at(end, self._serve)
+
+    def _next_other(self) -> None:
+        background = self._site.background
+        assert background is not None
+        if not self.is_over:
+            self._clock.after(self._others.expovariate(background.per_hour / 3600.0), self._other_arrives)
+
+    def _other_arrives(self) -> None:
+        assert self._site.background is not None
+        seconds = self._site.background.seconds.draw(self._others)
+        self._enter(lambda: self._clock.after(seconds, self.release))
+        self._next_other()

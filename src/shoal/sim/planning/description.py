@@ -1,0 +1,116 @@
+"""What a planning world is made of. Outcomes (utilisation, delays, hit ratios) are never among it: they are counted.
+
+Times are in seconds, sizes in MB. `worlds/*.toml` are read into this by `world_file.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from shoal.model.policy import Policy
+from shoal.sim.distributions import Constant, Distribution
+from shoal.sim.network import REPLY, REQUEST, Link
+
+NONE, NORMAL = Constant(0.0), Constant(1.0)
+MOMENT = Constant(0.002)  # a commit, or the start of a process
+LINK = Link(Constant(0.001))
+BOTH = (REQUEST, REPLY)
+
+
+class Cut(NamedTuple):
+    """A time in which messages of a site are lost: both ways, or one."""
+
+    start: float
+    end: float
+    kinds: tuple[str, ...] = BOTH
+
+
+class Downtime(NamedTuple):
+    """A time in which a site runs nothing: its pilots die at the start, its queue waits."""
+
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A storage element of a site [CMS 4]."""
+
+    bandwidth: float  # MB per second of one access
+    total: float = 0.0  # MB per second of all together; 0: no bound
+    delay: float = 0.0  # an access takes 1 + |Gaussian of this sigma| times as long
+    failure: float = 0.0  # probability that an access fails
+
+
+@dataclass(frozen=True)
+class Background:
+    """Jobs of other people in a site's batch queue, each on one host."""
+
+    per_hour: float
+    seconds: Distribution
+
+
+@dataclass(frozen=True)
+class Site:
+    """A site: hosts behind a batch queue."""
+
+    name: str = "local"
+    hosts: int = 0  # that may run a pilot at once; 0: no bound
+    slots: int = 1  # of a pilot
+    speed: Distribution = NORMAL  # of a host
+    share: float = 1.0  # of the pilots that are asked for
+    wait: Distribution = NONE  # in the queue, beside waiting for a host
+    background: Background | None = None
+    wall: float | None = None  # after which the batch system ends a pilot
+    start: Distribution = NONE  # from the start of the job to the pilot's first message
+    start_failure: float = 0.0  # probability that it never sends one
+    lifetime: Distribution | None = None  # after which a pilot dies
+    task_failure: float = 0.0  # probability that a task fails here
+    downtimes: tuple[Downtime, ...] = ()
+    cuts: tuple[Cut, ...] = ()
+    link: Link | None = None
+    storage: Storage | None = None
+
+
+class Arrival(NamedTuple):
+    """A pilot that comes and goes at known times."""
+
+    at: float
+    slots: int
+    speed: float = 1.0
+    until: float | None = None
+    site: str = "local"
+    dies: bool = True  # at `until`, when the server knows it at once; else it gives its tasks back
+
+
+@dataclass(frozen=True)
+class Pilots:
+    """How pilots are asked for."""
+
+    count: int = 0
+    keep: bool = False  # ask for another where one ended
+    per_hour: float = 0.0  # of submissions, one after another; 0: all at once
+    arrivals: tuple[Arrival, ...] = ()  # beside those that are asked for
+
+
+@dataclass(frozen=True)
+class ServerTimes:
+    """The times of the server."""
+
+    commit: Distribution = MOMENT
+    service: float = 0.0  # of one request; the next one waits meanwhile
+
+
+@dataclass(frozen=True)
+class Description:
+    """A whole world."""
+
+    sites: tuple[Site, ...] = (Site(),)
+    pilots: Pilots = Pilots()
+    link: Link = LINK
+    server: ServerTimes = ServerTimes()
+    task_start: Distribution = MOMENT  # from a lease in a free slot to the payload
+    policy: Policy | None = None
+    beats: bool = False  # also those without news
+    horizon: float = 365 * 86_400.0  # after which the simulation gives up

@@ -1,0 +1,110 @@
+"""A run of the past as a workload and pilots of a planning world, read from its journal.
+
+Taken from it are submissions, durations, and when pilots came and ended; nothing of how tasks were placed. A duration is
+the work of a task divided by the speed of its pilot: speeds are estimated from the durations, as for the time left.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from shoal.model.errors import Refused
+from shoal.report.history import Attempt, PilotLife
+from shoal.report.run_record import Found
+from shoal.sched.vector.forecast import estimate_speeds
+from shoal.sim.planning.description import Arrival
+from shoal.sim.planning.workloads import Batch, Given, Job
+from shoal.wire.task import parse_spec
+
+DONE = ("succeeded",)
+
+
+class Journal(NamedTuple):
+    """What a replay takes from a run."""
+
+    work: Given
+    arrivals: tuple[Arrival, ...]
+    makespan: float  # as it was
+    unknown: int  # tasks that never ran to their end: they are given the median duration
+
+
+def read_journal(found: Found) -> Journal:
+    """The journal of a run that has finished."""
+    record = found.record
+    lengths = _lengths(record.attempts)
+    if not lengths.done:
+        raise Refused("no task of this run ran to its end, so there is nothing to replay", code="no_durations")
+    middle = sorted(lengths.done.values())[len(lengths.done) // 2]
+    jobs, unknown = _jobs(found.info, lengths, middle)
+    arrivals = tuple(_arrival(life, record.start, lengths.speeds) for life in record.pilots)
+    retries = max((len(one) for one in lengths.failed.values()), default=0)
+    return Journal(Given(Batch(jobs, 0.0, min(100, retries + 3))), arrivals, record.end - record.start, unknown)
+
+
+class _Lengths(NamedTuple):
+    done: dict[int, float]  # task -> seconds at speed 1
+    failed: dict[int, tuple[float, ...]]
+    speeds: dict[str, float]  # of pilots
+
+
+def _lengths(attempts: Sequence[Attempt]) -> _Lengths:
+    import numpy as np
+
+    ended = [one for one in attempts if one.outcome in (*DONE, "failed")]
+    names = sorted({one.pilot for one in ended})
+    places = {name: at for at, name in enumerate(names)}
+    good = [one for one in ended if one.outcome in DONE]
+    durations = np.array([max(1e-3, one.end - one.start) for one in good])
+    found = estimate_speeds([places[one.pilot] for one in good], durations, len(names)) if good else np.ones(len(names))
+    speeds = {name: float(found[at]) for name, at in places.items()}
+    done: dict[int, float] = {}
+    failed: defaultdict[int, list[tuple[int, float]]] = defaultdict(list)
+    for one in ended:
+        work = (one.end - one.start) * speeds.get(one.pilot, 1.0)
+        if one.outcome in DONE:
+            done[one.task] = work
+        else:
+            failed[one.task].append((one.number, work))
+    return _Lengths(done, {task: tuple(work for _, work in sorted(of)) for task, of in failed.items()}, speeds)
+
+
+def _jobs(info: Mapping[str, Any], lengths: _Lengths, middle: float) -> tuple[list[Job], int]:
+    """The tasks of a run in the order of their numbers; what never ended well takes the median time, after its failures."""
+    jobs: list[Job] = []
+    spans: dict[str, range] = {}
+    unknown = 0
+    for array in sorted(info["arrays"], key=lambda one: int(one["first"])):
+        spec = parse_spec(array["task"])
+        first, count = int(array["first"]), int(array["count"])
+        parents = tuple(parent for name in spec.after if name in spans for parent in spans[name])
+        spans[array["name"]] = range(len(jobs), len(jobs) + count)
+        for element in range(first, first + count):
+            unknown += element not in lengths.done
+            seconds = lengths.done.get(element, middle)
+            jobs.append(Job(seconds, parents, spec.cores, failed=lengths.failed.get(element, ())))
+    return jobs, unknown
+
+
+def _arrival(life: PilotLife, start: float, speeds: Mapping[str, float]) -> Arrival:
+    until = None if math.isinf(life.ended) else max(0.0, life.ended - start)
+    return Arrival(max(0.0, life.joined - start), life.slots, speeds.get(life.pilot, 1.0), until)
+
+
+def in_order(work: Given, order: str, seed: int) -> Given:
+    """The same jobs submitted in another order; not of a workflow, whose order is its own."""
+    from random import Random
+
+    batch = work.batch
+    if order == "natural":
+        return work
+    if any(job.after for job in batch.jobs):
+        raise Refused("tasks of this run wait for each other: their order cannot be chosen", code="has_parents")
+    jobs = list(batch.jobs)
+    if order == "longest":
+        jobs.sort(key=lambda job: -job.seconds)
+    else:
+        Random(f"{seed}/order").shuffle(jobs)
+    return Given(batch._replace(jobs=jobs))

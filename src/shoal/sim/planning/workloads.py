@@ -1,0 +1,127 @@
+"""Workloads of planning worlds: bags of tasks, workflows of two steps, and whatever else is made of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+from shoal.sim.distributions import Constant, Distribution
+
+SERIAL, SPLITTING, MERGING = "serial", "splitting", "merging"
+
+
+class Job(NamedTuple):
+    """A task, as far as a planning world cares: seconds at speed 1, and the jobs that must have succeeded before."""
+
+    seconds: float
+    after: tuple[int, ...] = ()
+    cores: int = 1
+    failure: float = 0.0  # probability of one attempt
+    input_mb: float = 0.0
+    output_mb: float = 0.0
+    failed: tuple[float, ...] = ()  # seconds of its first attempts, which fail
+
+
+class Batch(NamedTuple):
+    """Jobs that are submitted together as one run; numbers in `after` count within it."""
+
+    jobs: Sequence[Job]
+    at: float = 0.0
+    retries: int = 3
+
+
+class Bag(NamedTuple):
+    """Independent jobs of one kind."""
+
+    tasks: int
+    seconds: Distribution
+    cores: int = 1
+    failure: float = 0.0
+    input_mb: float = 0.0
+    output_mb: float = 0.0
+    at: float = 0.0
+    retries: int = 3
+
+    def draw(self, rng: Random) -> Batch:
+        """The jobs, with durations drawn anew."""
+        if isinstance(self.seconds, Constant):
+            jobs = [self._job(self.seconds.value)] * self.tasks
+        else:
+            jobs = [self._job(self.seconds.draw(rng)) for _ in range(self.tasks)]
+        return Batch(jobs, self.at, self.retries)
+
+    def _job(self, seconds: float) -> Job:
+        return Job(seconds, (), self.cores, self.failure, self.input_mb, self.output_mb)
+
+
+class TwoSteps(NamedTuple):
+    """A workflow of two steps [LBO IV; CMS 4]: serial (one second for each first), splitting (some for each first), merging
+    (one for some firsts)."""
+
+    kind: str
+    first: int
+    seconds: Distribution
+    fan: int = 1  # seconds for each first if splitting, firsts for each second if merging
+    input_mb: float = 0.0
+    output_mb: float = 0.0
+    at: float = 0.0
+    retries: int = 3
+
+    def draw(self, rng: Random) -> Batch:
+        """The jobs: all of the first step, then all of the second."""
+        jobs = [Job(self.seconds.draw(rng), (), 1, 0.0, self.input_mb, self.output_mb) for _ in range(self.first)]
+        for parents in self._parents():
+            jobs.append(Job(self.seconds.draw(rng), parents, 1, 0.0, self.input_mb, self.output_mb))
+        return Batch(jobs, self.at, self.retries)
+
+    def _parents(self) -> Iterable[tuple[int, ...]]:
+        if self.kind == MERGING:
+            step = max(1, self.fan)
+            return [tuple(range(at, min(at + step, self.first))) for at in range(0, self.first, step)]
+        each = self.fan if self.kind == SPLITTING else 1
+        return [(at,) for at in range(self.first) for _ in range(each)]
+
+
+class Given(NamedTuple):
+    """Jobs that are known one by one, as of a trace or a journal."""
+
+    batch: Batch
+
+    def draw(self, rng: Random) -> Batch:
+        """The jobs; nothing is drawn."""
+        return self.batch
+
+
+Part = Bag | TwoSteps | Given
+Workload = Sequence[Part]
+
+
+def tables(batch: Batch) -> list[dict[str, Any]]:
+    """A batch as the task tables of a submission: neighbours that are alike become arrays."""
+    found: list[dict[str, Any]] = []
+    start = 0
+    jobs = batch.jobs
+    names = _names(jobs)
+    while start < len(jobs):
+        job, end = jobs[start], start + 1
+        alone = start in names or bool(job.after)
+        while (
+            not alone and end < len(jobs) and end not in names and not jobs[end].after and jobs[end].cores == job.cores
+        ):
+            end += 1
+        table: dict[str, Any] = {"command": ["payload"], "cores": job.cores, "retries": batch.retries}
+        if end - start > 1:
+            table["array"] = f"1-{end - start}"
+        if start in names:
+            table["name"] = names[start]
+        if job.after:
+            table["after"] = [names[parent] for parent in job.after]
+        found.append(table)
+        start = end
+    return found
+
+
+def _names(jobs: Sequence[Job]) -> dict[int, str]:
+    """The names of jobs that others wait for."""
+    return {parent: f"job{parent}" for job in jobs for parent in job.after}

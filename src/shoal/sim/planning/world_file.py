@@ -1,0 +1,200 @@
+"""World and workload files (TOML). What may stand in them: docs/reference/worlds.md."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from shoal.model.errors import BadInput, echo
+from shoal.model.policy import INTERVAL, MatchRule, Policy
+from shoal.sim.network import REPLY, REQUEST, Link
+from shoal.sim.planning.description import (
+    BOTH,
+    LINK,
+    MOMENT,
+    NONE,
+    NORMAL,
+    Background,
+    Cut,
+    Description,
+    Downtime,
+    Pilots,
+    ServerTimes,
+    Site,
+    Storage,
+)
+from shoal.sim.planning.table_reader import TableReader, read_toml
+from shoal.sim.planning.wfformat import read_wfformat
+from shoal.sim.planning.workloads import MERGING, SERIAL, SPLITTING, Bag, Part, TwoSteps
+
+MB = 1_000_000
+WAYS = {"both": BOTH, "request": (REQUEST,), "reply": (REPLY,)}
+
+
+def read_world(path: str) -> Description:
+    """Read a world file."""
+    reader = read_toml(path)
+    sites = tuple(_site(one) for one in reader.tables("site")) or (Site(),)
+    names = [site.name for site in sites]
+    for name in names:
+        if names.count(name) > 1:
+            raise reader.wrong("site", f"has two sites named {echo(name)}")
+    description = Description(
+        sites,
+        _pilots(reader.table("pilots"), reader),
+        _link(reader.table("link")) or LINK,
+        _server(reader.table("server")),
+        reader.distribution("task_start", MOMENT),
+        _policy(reader.table("match")),
+        reader.flag("beats"),
+    )
+    reader.close()
+    if not any(site.share > 0.0 for site in sites):
+        raise reader.wrong("site", "gives no site a share of the pilots")
+    return description
+
+
+def read_workload(path: str) -> list[Part]:
+    """Read a workload: a TOML file, or a workflow in WfFormat (.json)."""
+    if Path(path).suffix == ".json":
+        return [read_wfformat(path)]
+    reader = read_toml(path)
+    parts: list[Part] = [_bag(one) for one in reader.tables("bag")]
+    parts += [_two_steps(one) for one in reader.tables("two_steps")]
+    reader.close()
+    if not parts:
+        raise BadInput(f"{echo(path)} has no work in it: write [[bag]] or [[two_steps]]")
+    return parts
+
+
+def _pilots(reader: TableReader | None, whole: TableReader) -> Pilots:
+    if reader is None:
+        raise whole.wrong("pilots", "is missing: how many are asked for, [pilots] count = 10")
+    pilots = Pilots(reader.whole("count", None, 1, 100_000), reader.flag("keep"), reader.number("per_hour", 0.0))
+    reader.close()
+    return pilots
+
+
+def _server(reader: TableReader | None) -> ServerTimes:
+    if reader is None:
+        return ServerTimes()
+    times = ServerTimes(reader.distribution("commit", MOMENT), reader.duration("service", 0.0) or 0.0)
+    reader.close()
+    return times
+
+
+def _link(reader: TableReader | None) -> Link | None:
+    if reader is None:
+        return None
+    link = Link(
+        reader.distribution("latency", LINK.latency),
+        reader.number("bandwidth_mb_s", 0.0) * MB,
+        reader.number("loss", 0.0, 0.0, 0.9),
+        reader.number("duplicate", 0.0, 0.0, 1.0),
+        reader.number("slow", 0.0, 0.0, 1.0),
+        reader.distribution("delay", LINK.delay),
+    )
+    reader.close()
+    return link
+
+
+def _policy(reader: TableReader | None) -> Policy | None:
+    if reader is None:
+        return None
+    default = MatchRule()
+    rule = MatchRule(
+        INTERVAL,
+        reader.number("interval", default.interval, 0.001, 86_400.0),
+        reader.whole("chunk", default.chunk, 1),
+        reader.whole("max_running", default.max_running),
+    )
+    reader.close()
+    return Policy(match=rule)
+
+
+def _site(reader: TableReader) -> Site:
+    lifetime = reader.distribution("lifetime", NONE)
+    site = Site(
+        name=reader.text("name", "local"),
+        hosts=reader.whole("hosts", 0),
+        slots=reader.whole("slots", 1, 1, 100_000),
+        speed=reader.distribution("speed", NORMAL),
+        share=reader.number("share", 1.0),
+        wait=reader.distribution("wait", NONE),
+        background=_background(reader.table("background")),
+        wall=reader.duration("wall"),
+        start=reader.distribution("start", NONE),
+        start_failure=reader.number("start_failure", 0.0, 0.0, 0.99),
+        lifetime=None if lifetime is NONE else lifetime,
+        task_failure=reader.number("task_failure", 0.0, 0.0, 1.0),
+        downtimes=tuple(Downtime(*reader.interval("downtimes", one)) for one in reader.pairs("downtimes")),
+        cuts=tuple(_cut(reader, one) for one in reader.pairs("cuts", (2, 3))),
+        link=_link(reader.table("link")),
+        storage=_storage(reader.table("storage")),
+    )
+    reader.close()
+    return site
+
+
+def _cut(reader: TableReader, values: list[object]) -> Cut:
+    way = values[2] if len(values) > 2 else "both"
+    if way not in WAYS:
+        raise reader.wrong("cuts", f"loses one of {', '.join(WAYS)}, not {echo(way)}")
+    start, end = reader.interval("cuts", values)
+    return Cut(start, end, WAYS[str(way)])
+
+
+def _background(reader: TableReader | None) -> Background | None:
+    if reader is None:
+        return None
+    background = Background(reader.number("per_hour", None, 0.001), reader.distribution("seconds"))
+    reader.close()
+    return background
+
+
+def _storage(reader: TableReader | None) -> Storage | None:
+    if reader is None:
+        return None
+    storage = Storage(
+        reader.number("bandwidth_mb_s", None, 0.001),
+        reader.number("total_mb_s", 0.0),
+        reader.number("delay", 0.0),
+        reader.number("failure", 0.0, 0.0, 0.99),
+    )
+    reader.close()
+    return storage
+
+
+def _bag(reader: TableReader) -> Bag:
+    bag = Bag(
+        reader.whole("tasks", None, 1),
+        reader.distribution("seconds"),
+        reader.whole("cores", 1, 1, 100_000),
+        reader.number("failure", 0.0, 0.0, 1.0),
+        reader.number("input_mb", 0.0),
+        reader.number("output_mb", 0.0),
+        reader.duration("at", 0.0) or 0.0,
+        reader.whole("retries", 3, 0, 100),
+    )
+    reader.close()
+    return bag
+
+
+def _two_steps(reader: TableReader) -> TwoSteps:
+    steps = TwoSteps(
+        reader.text("kind", SERIAL, (SERIAL, SPLITTING, MERGING)),
+        reader.whole("first", None, 1),
+        reader.distribution("seconds"),
+        reader.whole("fan", 2, 1),
+        reader.number("input_mb", 0.0),
+        reader.number("output_mb", 0.0),
+        reader.duration("at", 0.0) or 0.0,
+        reader.whole("retries", 3, 0, 100),
+    )
+    reader.close()
+    return steps
+
+
+def with_pilots(description: Description, count: int) -> Description:
+    """The same world with another number of pilots asked for."""
+    return replace(description, pilots=replace(description.pilots, count=count))
