@@ -38,13 +38,22 @@ class TaskTimes(NamedTuple):
     pilot: float  # from then until its end, less the computing
 
 
+class Life(NamedTuple):
+    """From when to when a pilot was up."""
+
+    start: float
+    end: float  # infinite: it was up at the end
+    machine: str
+    was_dropped: bool  # because a task failed
+
+
 class Pilot:
     """A pilot that was enrolled."""
 
-    __slots__ = ("assigned", "completed", "failed_matches", "idle_since", "in_row", "is_up", "machine", "number", "task")
+    __slots__ = ("assigned", "completed", "failed_matches", "idle_since", "in_row", "is_up", "machine", "number", "start", "task")
 
     def __init__(self, number: int, machine: str, now: float) -> None:
-        self.number, self.machine = number, machine
+        self.number, self.machine, self.start = number, machine, now
         self.is_up = True
         self.task: int | None = None  # that it runs
         self.assigned: int | None = None  # that it will fetch
@@ -70,6 +79,7 @@ class PilotSystem(ABC):
         self.application: list[float] = []  # seconds from the end of a task until the application has put another in
         self.arrived: dict[int, float] = {}  # when a task came into the system
         self.dispatched: dict[int, float] = {}
+        self.lives: list[Life] = []  # of pilots that ended
         self.trace = 0
         self._area_up = self._area_active = self._since = 0.0
         self._measured: tuple[float, float, float] | None = None
@@ -156,13 +166,19 @@ class PilotSystem(ABC):
         self.up[pilot.number] = pilot
         self.enrol(pilot)
 
-    def end_pilot(self, pilot: Pilot) -> None:
-        """A pilot ends, or is dropped."""
+    def all_lives(self) -> list[Life]:
+        """The lives of all pilots, by their start."""
+        still = [Life(pilot.start, math.inf, pilot.machine, False) for pilot in self.up.values()]
+        return sorted([*self.lives, *still])
+
+    def end_pilot(self, pilot: Pilot, was_dropped: bool = False) -> None:
+        """A pilot ends by itself, or is dropped."""
         if not pilot.is_up:
             return
         self.count()
         pilot.is_up = False
         del self.up[pilot.number]
+        self.lives.append(Life(pilot.start, self.clock.now, pilot.machine, was_dropped))
         self.wants_pilots()
 
     # --- tasks
@@ -194,7 +210,7 @@ class PilotSystem(ABC):
         self._note(task, pilot)
         self.returned(task)
         if self.drops:
-            self.end_pilot(pilot)
+            self.end_pilot(pilot, was_dropped=True)
         else:
             self.go_on(pilot)
 

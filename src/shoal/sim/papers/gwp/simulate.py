@@ -95,14 +95,25 @@ DIRAC_PARAMETERS = (
 )
 
 
-def outcome(settings: Mapping[str, Any], test: str, system: str, seed: int) -> Outcome:
-    """The outcome of one system in one test of table 6."""
+def grid_of(settings: Mapping[str, Any], test: str, system: str) -> GridTest:
+    """A test of table 6 as a system meets it."""
     cell = TABLE_6[test, system]
     fails = cell.failed / (TASKS + cell.failed)
-    grid = GridTest(
+    return GridTest(
         test, int(settings["tasks"]), int(settings["managed"]), starts(test, system), fails, float(settings["slow_share"])
     )
-    return simulate(grid, system, options_of(settings, system), seed)
+
+
+def outcome(settings: Mapping[str, Any], test: str, system: str, seed: int) -> Outcome:
+    """The outcome of one system in one test of table 6."""
+    return simulate(grid_of(settings, test, system), options_of(settings, system), seed)
+
+
+def smaller(settings: Mapping[str, Any], factor: int) -> dict[str, Any]:
+    """The same experiment with so many times fewer tasks and pilots, and everything that limits their rate as much slower."""
+    less = {name: settings[name] // factor for name in ("tasks", "managed", "gw_chunk") if name in settings}
+    slow = ("gw_script_task", "diane_submission", "diane_request")
+    return {**settings, **less, **{name: settings[name] * factor for name in slow if name in settings}}
 
 
 def options_of(settings: Mapping[str, Any], system: str) -> Options:
@@ -133,7 +144,7 @@ def options_of(settings: Mapping[str, Any], system: str) -> Options:
 
 
 @lru_cache(maxsize=1_024)
-def simulate(grid: GridTest, system: str, options: Options, seed: int) -> Outcome:
+def simulate(grid: GridTest, options: Options, seed: int) -> Outcome:
     """Run one system on one grid."""
     ran = build(grid, options, seed).run()
     parts = np.array(ran.times).T if ran.times else np.zeros((3, 1))
