@@ -13,7 +13,8 @@ from collections.abc import Iterable, Sequence
 from random import Random
 from typing import NamedTuple
 
-from shoal.sim.distributions import Constant
+from shoal.model.policy import Policy
+from shoal.sim.distributions import Constant, Uniform
 from shoal.sim.network import Link
 from shoal.sim.papers.gwp.pilots import GridTest, Life
 from shoal.sim.papers.gwp.workload import MACHINES, is_long, output_bytes, seconds_of
@@ -69,31 +70,38 @@ def arrivals(lives: Sequence[Life], long_tasks: bool) -> list[Arrival]:
     return found
 
 
-def run_shoal(grid: GridTest, lives: Sequence[Life], latencies: Latencies, seed: int) -> AsItIs:
-    """Run the test with the product's engine and agents."""
+def run_shoal(
+    grid: GridTest, lives: Sequence[Life], latencies: Latencies, seed: int, policy: Policy | None = None,
+    pulling: tuple[float, float] = (0.0, 0.0),
+) -> AsItIs:  # fmt: skip
+    """Run the test with the product's engine and agents. `pulling`: from when to when after its lease a pilot asks for the task,
+    as the paper's pilots do; Shoal's have their task with the lease."""
     long_tasks = is_long(grid.test)
     megabytes = 1e-6 if latencies.bandwidth else 0.0
     jobs = tuple(
         Job(seconds_of(grid.test, number, FASTER), output_mb=megabytes * output_bytes(grid.test, number))
         for number in range(grid.tasks)
     )
+    before = latencies.start + latencies.transfer
     storage = Storage(latencies.bandwidth / 1e6) if latencies.bandwidth else None
     description = Description(
         sites=(Site(storage=storage),),
         pilots=Pilots(arrivals=tuple(arrivals(lives, long_tasks))),
         link=Link(Constant(latencies.network)),
         server=ServerTimes(Constant(latencies.commit), latencies.service),
-        task_start=Constant(latencies.start + latencies.transfer),
+        task_start=Uniform(pulling[0] + before, pulling[1] + before) if any(pulling) else Constant(before),
+        policy=policy,
     )
     outcome = PlanningWorld(description, (_Given(jobs),), seed).run()
-    return AsItIs(outcome.makespan, filling(outcome, grid.managed))
+    return AsItIs(outcome.makespan, filling(outcome, grid.managed, sum(pulling) / 2))
 
 
-def filling(outcome: Outcome, left: int) -> float:
-    """The part of their time in which pilots had a task, in per cent, until so many tasks are left."""
+def filling(outcome: Outcome, left: int, idle_each: float = 0.0) -> float:
+    """The part of their time in which pilots had a task, in per cent, until so many tasks are left. `idle_each`: seconds of
+    an attempt in which its pilot had not asked for it yet."""
     ends = sorted(one.time for one in outcome.record.endings)
     until = ends[-left] if len(ends) >= left else outcome.makespan
-    busy = _within(((one.start, one.end) for one in outcome.record.attempts), until)
+    busy = _within(((one.start + idle_each, one.end) for one in outcome.record.attempts), until)
     up = _within(((one.joined, one.ended) for one in outcome.record.pilots), until)
     return 100.0 * busy / up if up else 0.0
 
