@@ -13,11 +13,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Counts = NDArray[np.int64]
-Flags = NDArray[np.bool_]
+from shoal.sched.vector.slots import Counts, Floats, Slots, flow_end, one_by_one
 
 DRAWS = 200
 MOST_OBSERVED = 1_000  # durations that are used; more say little more
@@ -261,23 +258,11 @@ def fit_log_normal(ended: Floats, ages: Floats) -> tuple[float, float]:
     return centre, min(spread, MOST_SPREAD)
 
 
-class Slots(NamedTuple):
-    """The slots in each draw: a row for each, a column for each slot."""
-
-    speeds: Floats
-    free: Floats  # seconds until each is free, or there
-    is_used: Flags  # those that nothing runs in are not waited for
-
-    def end(self) -> Floats:
-        """When the last of those that are used is free."""
-        last: Floats = np.where(self.is_used, self.free, 0.0).max(axis=1)
-        return last
-
-
 def _process(slots: Slots, counts: Counts, durations: Durations, rng: np.random.Generator) -> Slots:
     """The slots after so many tasks."""
     tail = np.minimum(counts, max(TAIL_TASKS, TAIL_ROUNDS * len(slots.speeds)))
-    return _one_by_one(_flow(slots, counts - tail, durations, rng), tail, durations)
+    flowed = _flow(slots, counts - tail, durations, rng)
+    return one_by_one(flowed, tail, durations.sample(int(tail.max(initial=0))))
 
 
 def _flow(slots: Slots, counts: Counts, durations: Durations, rng: np.random.Generator) -> Slots:
@@ -287,27 +272,10 @@ def _flow(slots: Slots, counts: Counts, durations: Durations, rng: np.random.Gen
         return slots
     noise = rng.standard_normal(len(counts)) * np.sqrt(counts) * durations.deviation
     work = np.maximum(0.0, counts * durations.mean + noise)
-    order = np.argsort(slots.free, axis=1)
-    at, speed = np.take_along_axis(slots.free, order, axis=1), slots.speeds[order]
-    power, start = np.cumsum(speed, axis=1), np.cumsum(speed * at, axis=1)
-    # The work that is done when the k-th slot comes grows with k: those that come before the end take part.
-    taking = np.maximum(1, (power * at - start < work[:, None]).sum(axis=1)) - 1
-    rows = np.arange(len(work))
-    end = (work + start[rows, taking]) / power[rows, taking]
+    end = flow_end(slots.free, slots.speeds, work)
     # At that moment each slot is somewhere in a task, so the flow ends with as much work undone as is begun too much.
     left = durations.residual(len(slots.speeds)) / slots.speeds
     end = np.maximum(end - left.mean(axis=1), 0.0)
     takes_part = (counts > 0)[:, None] & (slots.free < end[:, None])
     free = np.where(takes_part, end[:, None] + left, slots.free)
     return slots._replace(free=free, is_used=slots.is_used | takes_part)
-
-
-def _one_by_one(slots: Slots, counts: Counts, durations: Durations) -> Slots:
-    """The slots after so many tasks, each of which goes to the slot that is free first."""
-    free, is_used, rows = slots.free.copy(), slots.is_used.copy(), np.arange(len(slots.free))
-    lengths = durations.sample(int(counts.max(initial=0)))
-    for number in range(lengths.shape[1]):
-        slot, is_due = free.argmin(axis=1), number < counts
-        free[rows, slot] += np.where(is_due, lengths[:, number] / slots.speeds[slot], 0.0)
-        is_used[rows, slot] |= is_due
-    return slots._replace(free=free, is_used=is_used)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shoal.model.errors import NotFound, echo
-from shoal.sim.papers.diane import start
+from shoal.sim.papers.diane import granularity, oversubmission, speedup, start
 from shoal.sim.papers.experiment import Experiment
 from shoal.wire.did_you_mean import did_you_mean
 
-EXPERIMENTS: dict[str, Experiment] = {one.id: one for one in (start.EXPERIMENT,)}
+EXPERIMENTS: dict[str, Experiment] = {
+    one.EXPERIMENT.id: one.EXPERIMENT for one in (speedup, start, granularity, oversubmission)
+}
 
 
 def select(words: Sequence[str]) -> list[Experiment]:

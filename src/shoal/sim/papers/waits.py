@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,12 +37,6 @@ class Waits:
     def _beyond(self, hazard: Floats) -> Floats:
         found: Floats = np.exp(np.interp(hazard, -np.log1p(-self.shares), np.log(self.seconds)))
         return found
-
-
-def published(name: str) -> Waits:
-    """The waits of LHCb, ATLAS or Geant4, rebuilt from what the thesis prints; the file says how."""
-    table = tomllib.loads((Path(__file__).parent / "diane" / "queue_waits.toml").read_text(encoding="utf-8"))
-    return Waits(name, np.array(table["shares"]), np.array(table[name]["waits"]))
 
 
 def waits_of(name: str, seconds: Floats) -> Waits:
