@@ -69,10 +69,9 @@ class WorkerPool:
     def _fill(self, every: float) -> None:
         """Submit what the pool lacks, and look again later."""
         now = self._clock.now
-        kept = remembered(self._rule, self._sent.values(), now)
-        self._sent = {number: one for number, one in self._sent.items() if one.status in (PENDING, RUNNING) or one in kept}
+        self._sent = {number: one for number, one in self._sent.items() if remembered(self._rule, (one,), now)}
         count = missing(self._rule, self._count(RUNNING), self._count(PENDING))
-        fit = fitness(kept) if self._mode == HEURISTIC and self._settings["uses_fitness"] else {}
+        fit = fitness(self._sent.values()) if self._mode == HEURISTIC and self._settings["uses_fitness"] else {}
         for _ in range(count):
             self._submit(choose_element(fit, self._rng.random()) or self._rng.choice(self._names))
         self._clock.after(every, lambda: self._fill(every))
