@@ -26,9 +26,9 @@ from shoal.pilot.executor import given_back
 from shoal.sim.host import Host
 from shoal.sim.proof.faults import Plan
 from shoal.sim.proof.ledger import BrokenPromise
+from shoal.sim.proof.server import CrashingServer
 from shoal.sim.proof.workload import SHORT
 from shoal.sim.proof.world import World
-from shoal.sim.proof.server import CrashingServer
 from shoal.wire.messages import Batch, Checkpoint, Exchange, Proof
 from tests.sim.planting import plant
 from tests.sim.test_worlds import CALM_PLAN, DEFECT_PLAN, FROZEN_PLAN

@@ -6,6 +6,7 @@ and everything that can go wrong.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -16,13 +17,14 @@ from shoal.engine.engine import Engine
 from shoal.engine.snapshot import Snapshot
 from shoal.model.errors import ShoalError
 from shoal.model.timing import Timing
-from shoal.sim.clock import Clock
+from shoal.sim.clock import Alarm, Clock
 from shoal.sim.distributions import Distribution, Uniform
 from shoal.wire.messages import Reply
 
 Deliver = Callable[[Reply], None]
 COMMIT = Uniform(0.001, 0.05)  # seconds that a group commit takes
-TICK = 1.0  # seconds between two periodic steps
+TICK = 1.0  # seconds between two periodic steps; while nothing happens they come when the engine has something to do,
+IDLE_TICK = 60.0  # and at least so often
 
 
 class SimServer:
@@ -43,17 +45,21 @@ class SimServer:
         self._after_commit: list[Callable[[], None]] = []  # answers that wait for the next commit
         self._waiting: dict[tuple[str, int], list[Deliver]] = {}
         self._committing = False
+        self._is_idle = False  # nothing was asked since the last step
+        self._ticks = Alarm(clock, self._tick)
 
     def start(self) -> Engine:
         """Start with nothing, and step periodically."""
         self.engine = Engine(Snapshot(), self.timing, self.rng, self.clock.now)
         self._perform(self.engine.started(self.clock.now))
-        self.clock.after(TICK, self._tick)
         return self.engine
 
     def _tick(self) -> None:
-        self.apply(Tick())
-        self.clock.after(TICK, self._tick)
+        assert self.engine is not None
+        was_idle, self._is_idle = self._is_idle, True
+        self._perform(self.engine.handle(Tick(), self.clock.now))
+        now, due = self.clock.now, self.engine.deadline() if was_idle else None
+        self._ticks.set(now + TICK if not was_idle else min(max(due or math.inf, now + TICK), now + IDLE_TICK))
 
     @property
     def uncommitted(self) -> int:
@@ -91,6 +97,8 @@ class SimServer:
 
     def _handle(self, command: Command) -> Outcome:
         assert self.engine is not None
+        self._is_idle = False
+        self._ticks.set(self.clock.now + TICK)
         return self.engine.handle(command, self.clock.now)
 
     def _perform(self, outcome: Outcome) -> None:

@@ -130,15 +130,15 @@ class NotJudged:
         return
 
 
-def number(value: float, unit: str = "") -> str:
-    """Three digits that count, with its unit."""
+def number(value: float, unit: str = "", like: float | None = None) -> str:
+    """Three digits that count, with its unit; `like`: as many decimals as this number gets."""
     if not math.isfinite(value):
         return "-"
-    if abs(value) >= 100 or value == 0:
-        text = f"{value:,.0f}"
-    else:
-        text = f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
-        text = text.rstrip("0").rstrip(".") if "." in text else text
+    size = abs(value if like is None else like)
+    decimals = 0 if size >= 100 or size == 0 else 2 - math.floor(math.log10(size))
+    text = f"{value:,.{decimals}f}"
+    if "." in text and like is None:
+        text = text.rstrip("0").rstrip(".")
     return f"{text} {unit}" if unit else text
 
 
@@ -146,9 +146,10 @@ def spread_text(values: Sequence[float], unit: str = "") -> str:
     """The mean over the seeds and their standard deviation."""
     if not values:
         return "-"
+    mean = fmean(values)
     if len(values) == 1:
-        return number(values[0], unit)
-    return f"{number(fmean(values))} ± {number(stdev(values))}" + (f" {unit}" if unit else "")
+        return number(mean, unit)
+    return f"{number(mean, like=mean)} ± {number(stdev(values), like=mean)}" + (f" {unit}" if unit else "")
 
 
 def verdict(rule: Rule, values: Sequence[float]) -> bool | None:

@@ -106,6 +106,7 @@ class Inputs:
     settings: Mapping[str, Any]
     waits: Waits | None = None  # the user's own queue waits, in seconds
     tick: Callable[[], None] = lambda: None  # one of the experiment's steps is done
+    engine: bool = True  # the column `Shoal as it is` is wanted; not where only the sensitivity of a model is asked
 
     def rng(self, stream: str) -> np.random.Generator:
         """The randomness of one purpose: with more of one, the others stay as they are."""

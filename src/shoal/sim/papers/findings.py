@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from shoal.sim.papers.agreement import is_not_worse, number, spread_text, verdict
-from shoal.sim.papers.experiment import Ablation, Claim, Experiment, Inputs, Parameter, Value
+from shoal.sim.papers.experiment import Ablation, Claim, Experiment, Inputs, Measured, Parameter, Value
 from shoal.sim.papers.waits import Waits
 
 FACTORS = (0.5, 1.5)  # by which chosen and fitted parameters are varied
@@ -94,7 +94,7 @@ def run(
     total = experiment.steps * (seeds + len(FACTORS) * len(varied) + len(ablations))
     done = 0
 
-    def measure(seed: int, changes: Mapping[str, Value]) -> Any:
+    def measure(seed: int, changes: Mapping[str, Value] | None = None) -> Measured:
         nonlocal done
         start, ticks = done, 0
 
@@ -103,13 +103,14 @@ def run(
             ticks = min(ticks + 1, experiment.steps)
             progress(start + ticks, total)
 
-        found = experiment.measure(Inputs(seed, {**experiment.settings, **changes}, waits, tick))
+        settings = {**experiment.settings, **(changes or {})}
+        found = experiment.measure(Inputs(seed, settings, waits, tick, engine=changes is None))
         done = start + experiment.steps
         progress(done, total)
         return found
 
     numbers = tuple(range(1, seeds + 1))
-    found = [measure(seed, {}) for seed in numbers]
+    found = [measure(seed) for seed in numbers]
     first = found[0].values
     variations = [
         Variation(one, value, key, first[key], after[key])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from collections.abc import Callable
 from random import Random
@@ -10,6 +11,7 @@ from shoal.sim.clock import Clock
 from shoal.sim.planning.description import Site
 
 Start = Callable[[], None]
+WARM_UP = 86_400.0  # seconds of other people's jobs before the start
 
 
 class BatchQueue:
@@ -26,6 +28,7 @@ class BatchQueue:
         for downtime in site.downtimes:
             clock.after(downtime.start, lambda end=clock.now + downtime.end: self._go_down(end))  # type: ignore[misc]  # bound now
         if site.background is not None:
+            self._warm_up()
             self._next_other()
 
     @property
@@ -56,6 +59,23 @@ class BatchQueue:
     def _go_down(self, end: float) -> None:
         self._down_until = max(self._down_until, end)
         self._clock.at(end, self._serve)
+
+    def _warm_up(self) -> None:
+        """Begin as if other people had been there for a day: with their jobs on hosts, and in the queue."""
+        background, hosts = self._site.background, self._site.hosts
+        assert background is not None
+        free = [-WARM_UP] * hosts
+        at = -WARM_UP
+        while (at := at + self._others.expovariate(background.per_hour / 3600.0)) < 0.0:
+            seconds = background.seconds.draw(self._others)
+            start = max(at, heapq.heappop(free)) if hosts else at
+            if hosts:
+                heapq.heappush(free, start + seconds)
+            if start > 0.0:
+                self._enter(lambda s=seconds: self._clock.after(s, self.release))  # type: ignore[misc]  # bound now
+            elif start + seconds > 0.0:
+                self._busy += 1
+                self._clock.after(start + seconds, self.release)
 
     def _next_other(self) -> None:
         background = self._site.background

@@ -33,7 +33,7 @@ from shoal.wire.submission import parse_submission
 
 MEMORY, DISK = 1 << 40, 1 << 44  # bytes of every pilot: nothing is short of them
 SILENT = 1_000_000.0  # times as long as usual: a beat that never comes
-STUCK = 7 * 86_400.0  # seconds in which nothing runs, after which nothing will
+STUCK = 86_400.0  # seconds in which nothing runs and nobody comes, after which nothing will
 SHOW_EVERY = 5_000  # steps between two calls of `progress`
 Progress = Callable[[int, int], None]
 
@@ -128,8 +128,8 @@ class PlanningWorld:
             return ""
         if not self._hosts and not self._coming:
             return "there is no pilot left, and none comes"
-        if now - self.ledger.last_change > STUCK:
-            return "nothing ran for a week"
+        if not self._coming and now - self.ledger.last_change > STUCK:
+            return "nothing ran for a day"
         return ""
 
     def _outcome(self, total: int, stuck: str) -> Outcome:

@@ -1,0 +1,43 @@
+"""Workloads of planning worlds."""
+
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.sim.distributions import Constant, Uniform
+from shoal.sim.planning.workloads import MERGING, SERIAL, SPLITTING, Bag, Batch, Job, TwoSteps, tables
+from shoal.wire.submission import parse_submission
+
+
+def parents(steps: TwoSteps) -> list[tuple[int, ...]]:
+    """What the tasks of the second step wait for."""
+    return [job.after for job in steps.draw(Random(1)).jobs[steps.first :]]
+
+
+def test_the_three_kinds_of_two_steps() -> None:
+    assert parents(TwoSteps(SERIAL, 3, Constant(1.0))) == [(0,), (1,), (2,)]
+    assert parents(TwoSteps(SPLITTING, 2, Constant(1.0), fan=2)) == [(0,), (0,), (1,), (1,)]
+    assert parents(TwoSteps(MERGING, 5, Constant(1.0), fan=2)) == [(0, 1), (2, 3), (4,)]
+
+
+def test_a_bag_draws_anew_for_each_seed() -> None:
+    bag = Bag(20, Uniform(1.0, 2.0))
+    assert bag.draw(Random(1)) == bag.draw(Random(1))
+    assert bag.draw(Random(1)) != bag.draw(Random(2))
+
+
+@given(st.lists(st.tuples(st.sets(st.integers(0, 30)), st.integers(1, 2)), min_size=1, max_size=30))
+def test_tables_have_each_job_once_in_order_with_its_parents(drawn: list[tuple[set[int], int]]) -> None:
+    jobs = [Job(1.0, tuple(sorted(one for one in after if one < at)), cores) for at, (after, cores) in enumerate(drawn)]
+    specs = parse_submission({"tasks": tables(Batch(jobs)), "cwd": "/"}).specs
+    elements = [(spec, number) for spec in specs for number in range(spec.count)]
+    assert len(elements) == len(jobs)
+    places: dict[str, list[int]] = {}
+    for at, (spec, _) in enumerate(elements):
+        places.setdefault(spec.name, []).append(at)
+    for job, (spec, _) in zip(jobs, elements, strict=True):
+        assert spec.cores == job.cores
+        assert sorted(place for name in spec.after for place in places[name]) == sorted(job.after)
