@@ -50,7 +50,7 @@ class Life(NamedTuple):
 class Pilot:
     """A pilot that was enrolled."""
 
-    __slots__ = ("assigned", "completed", "failed_matches", "idle_since", "in_row", "is_up", "machine", "number", "start", "task")
+    __slots__ = ("assigned", "completed", "failed_matches", "idle_since", "is_up", "machine", "number", "start", "task")
 
     def __init__(self, number: int, machine: str, now: float) -> None:
         self.number, self.machine, self.start = number, machine, now
@@ -58,7 +58,7 @@ class Pilot:
         self.task: int | None = None  # that it runs
         self.assigned: int | None = None  # that it will fetch
         self.idle_since = now
-        self.completed = self.failed_matches = self.in_row = 0
+        self.completed = self.failed_matches = 0
 
 
 class PilotSystem(ABC):

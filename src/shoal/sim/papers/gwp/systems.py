@@ -171,6 +171,7 @@ class GwpilotOptions:
     tries: int = 20  # after which an idle pilot ends
     transfer: float = 2.0  # seconds that a file transfer takes beside its bytes
     bandwidth: float = 1e6  # bytes a second
+    over: int = 0  # pilots that are submitted beyond the tasks that there are
 
 
 class Gwpilot(ScriptedSystem):
@@ -179,7 +180,9 @@ class Gwpilot(ScriptedSystem):
     def __init__(self, grid: GridTest, seed: int, options: GwpilotOptions, script: ScriptOptions) -> None:
         super().__init__(grid, seed, script)
         self.options = options
-        self._rule = GuidedRule(grid.managed, per_round=options.chunk, suspension=self.suspension or 0.0)
+        self._rule = GuidedRule(
+            grid.managed + options.over, options.over, per_round=options.chunk, suspension=self.suspension or 0.0
+        )
         self._queue: deque[int] = deque()
         self._idle: dict[int, Pilot] = {}  # pilots without a task, by number: the first that was enrolled is matched first
 
@@ -234,7 +237,7 @@ class DiracOptions:
 
     submission_delay: float = 10.0  # before a pilot asks for a task
     retry: float = 120.0  # after a request that found the queue empty
-    failed_matches: int = 10  # in a row, after which a pilot ends
+    failed_matches: int = 10  # after which a pilot ends
     most_matches: int = 100  # tasks and failed requests of one pilot
     classify: float = 60.0  # seconds from the acceptance of a task until it can be matched
     complete: float = 60.0  # seconds from the end of a task until its output can be downloaded
@@ -288,14 +291,12 @@ class Dirac(ScriptedSystem):
             return
         if self._queue:
             task = self._queue.popleft()
-            pilot.in_row = 0
             self.dispatched[task] = self.clock.now
             self.start_task(pilot, task)
             return
-        pilot.in_row += 1
         pilot.failed_matches += 1
         all_matches = pilot.completed + pilot.failed_matches
-        if pilot.in_row >= self.options.failed_matches or all_matches >= self.options.most_matches:
+        if pilot.failed_matches >= self.options.failed_matches or all_matches >= self.options.most_matches:
             self.end_pilot(pilot)
         else:
             self._ask(pilot, self.options.retry)

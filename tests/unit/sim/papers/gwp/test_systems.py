@@ -18,7 +18,7 @@ CASES = [(system, test, seed) for system in SYSTEMS for test, seed in (("a", 1),
 def system_of(name: str, test: str, seed: int, fails: float = 0.05, **changes: object) -> PilotSystem:
     settings = {**SMALL, **changes}
     grid = GridTest(test, settings["tasks"], settings["managed"], 0.5, fails, 0.5)
-    return build(grid, options_of(settings, name), seed)
+    return build(grid, options_of(settings, test, name), seed)
 
 
 @pytest.mark.parametrize(("name", "test", "seed"), CASES)
