@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from random import Random
 
 from shoal.sched.factory import (
@@ -39,7 +40,9 @@ class WorkerPool:
             int(settings["max_pending"]) if mode == HEURISTIC else int(settings["pool"]),
             memory=float(settings["memory_hours"]) * HOUR,
         )
-        self._sent: dict[int, SentPilot] = {}
+        self._sent: dict[int, SentPilot] = {}  # workers that wait or run
+        self._ended: list[SentPilot] = []
+        self._running = 0
         self._submitted = 0
         self.active = 0  # workers that brought at least one result
         self.invalid = 0  # workers that ran and never brought any
@@ -68,16 +71,14 @@ class WorkerPool:
 
     def _fill(self, every: float) -> None:
         """Submit what the pool lacks, and look again later."""
-        now = self._clock.now
-        self._sent = {number: one for number, one in self._sent.items() if remembered(self._rule, (one,), now)}
-        count = missing(self._rule, self._count(RUNNING), self._count(PENDING))
-        fit = fitness(self._sent.values()) if self._mode == HEURISTIC and self._settings["uses_fitness"] else {}
+        count = missing(self._rule, self._running, len(self._sent) - self._running)
+        fit = {}
+        if self._mode == HEURISTIC and self._settings["uses_fitness"]:
+            self._ended = remembered(self._rule, self._ended, self._clock.now)
+            fit = fitness(chain(self._sent.values(), self._ended))
         for _ in range(count):
             self._submit(choose_element(fit, self._rng.random()) or self._rng.choice(self._names))
         self._clock.after(every, lambda: self._fill(every))
-
-    def _count(self, status: str) -> int:
-        return sum(one.status == status for one in self._sent.values())
 
     def _submit(self, element: str) -> None:
         number = self._submitted
@@ -88,6 +89,7 @@ class WorkerPool:
 
     def _start(self, number: int) -> None:
         element = self._sent[number].element
+        self._running += 1
         self._sent[number] = SentPilot(element, RUNNING, self._clock.now)
         if element in self._unfit or self._rng.random() < self._settings["mishap"]:
             self._clock.after(self._settings["fails_after_minutes"] * 60.0, lambda: self._end(number, FAILED))
@@ -105,10 +107,11 @@ class WorkerPool:
 
     def _end(self, number: int, status: str) -> None:
         self.invalid += status == FAILED
-        self._sent[number] = SentPilot(self._sent[number].element, status, self._clock.now)
+        self._running -= 1
+        self._ended.append(SentPilot(self._sent.pop(number).element, status, self._clock.now))
 
     def _note(self) -> None:
-        self.size.append((self._clock.now / HOUR, self._count(RUNNING)))
+        self.size.append((self._clock.now / HOUR, self._running))
         self._clock.after(HOUR, self._note)
 
 
@@ -137,7 +140,7 @@ EXPERIMENT = Experiment(
         Parameter("pool", 1450, Source.PAPER, "7.6: workers that are wanted, one for each snapshot"),
         Parameter("uses_fitness", True, Source.PAPER, "4.7.3"),
         Parameter("first_result_hours", 6.0, Source.PAPER, "7.4.2, 7.4.3: 3 iterations of 1.5 to 2.5 h before an upload"),
-        Parameter("days", 40.0, Source.CHOSEN, "about the part of run 2 that is analysed", varied=False),
+        Parameter("days", 20.0, Source.CHOSEN, "enough for several lives of a worker", varied=False),
         Parameter("elements", 60, Source.CHOSEN, "computing elements that the broker may choose; not printed"),
         Parameter("unfit_share", 0.5, Source.CHOSEN, "elements on which the program does not run; not printed"),
         Parameter("change_days", 7.0, Source.CHOSEN, "until an element breaks or is repaired; not printed"),
@@ -147,9 +150,9 @@ EXPERIMENT = Experiment(
         Parameter("life_hours", 30.0, Source.CHOSEN, "of a worker, on average, by limits of batch systems; not printed"),
         Parameter("memory_hours", 24.0, Source.CHOSEN, "after which the factory forgets; not printed"),
         Parameter("max_pending", 100, Source.CHOSEN, "MAX_PENDING, a small over-submission; not printed"),
-        Parameter("factory_minutes", 30.0, Source.CHOSEN, "between two looks of the factory; not printed"),
+        Parameter("factory_minutes", 60.0, Source.CHOSEN, "between two looks of the factory; not printed"),
         Parameter(
-            "manual_hours", 24.0, Source.FITTED, "until people fill up the pool again; they had no schedule",
+            "manual_hours", 12.0, Source.FITTED, "until people fill up the pool again; they had no schedule",
             fitted_to="added.manual",
         ),
     ),
