@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from shoal.sim.papers.gwp.filling import EXPERIMENT
@@ -26,7 +24,7 @@ def test_every_task_is_done_once_and_a_pilot_runs_one_at_a_time(name: str, test:
     system = system_of(name, test, seed)
     busy: set[int] = set()
     most_up = 0
-    start, end, drop = system.start_task, system.ended, system.returned
+    start, end = system.start_task, system.ended
 
     def starts(pilot: Pilot, *rest: float) -> None:
         nonlocal most_up
@@ -43,9 +41,11 @@ def test_every_task_is_done_once_and_a_pilot_runs_one_at_a_time(name: str, test:
     system.run()
     assert system.is_over and set(system.ends) == {1} and system.done == system.grid.tasks
     assert 0.0 < system.filling <= 1.0
-    assert 0.0 < system.mean_up <= most_up <= system.grid.managed + 2
+    assert 0.0 < system.mean_up <= most_up
+    if name != DIRAC:  # which asks for one for each task that waits, however many are up
+        assert most_up <= system.grid.managed + (SMALL["gw_over_long"] if name == GWPILOT else 0)
     assert system.enrolled <= system.submitted and len(system.all_lives()) == system.enrolled
-    assert system.active == 0 and system.failed > 0 and drop is not None
+    assert system.active == 0 and system.failed == sum(life.was_dropped for life in system.lives) > 0
     assert len(system.times) == system.grid.tasks and all(min(one) >= -1e-6 for one in system.times)
 
 
@@ -56,12 +56,8 @@ def test_same_seed_same_trace(name: str) -> None:
     assert first.trace != other.trace
 
 
-def fillings(change: Callable[[str], dict[str, object]]) -> dict[str, float]:
-    return {name: system_of(name, "a", 1, 0.0, **change(name)).run().filling for name in SYSTEMS}
-
-
 def test_pilots_are_fuller_the_sooner_a_task_that_ended_is_replaced() -> None:
-    filling = fillings(lambda name: {})
+    filling = {name: system_of(name, "a", 1, 0.0).run().filling for name in SYSTEMS}
     assert filling[DIANE] > 0.99 > filling[GWPILOT] > filling[DIRAC]
 
 
@@ -71,10 +67,8 @@ def test_a_pilot_that_pulls_often_is_fuller() -> None:
 
 
 def test_diane_submits_one_after_another_and_drops_a_pilot_for_each_failed_task() -> None:
-    system = system_of(DIANE, "a", 1, submission=0.0)
-    system.run()
-    dropped = [life for life in system.lives if life.was_dropped]
-    assert len(dropped) == system.failed
+    system = system_of(DIANE, "a", 1).run()
+    assert system.failed == sum(life.was_dropped for life in system.lives) > 0
     assert system.submitted <= 1 + system.makespan / SMALL["diane_submission"]
     kept = system_of(DIANE, "a", 1, diane_drops=False).run()
     assert kept.failed > 0 and not any(life.was_dropped for life in kept.lives)
