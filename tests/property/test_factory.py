@@ -89,7 +89,9 @@ def test_old_endings_are_forgotten_and_nothing_else(rule: FactoryRule, sent: lis
 
 
 @given(st.dictionaries(st.sampled_from("abcde"), st.floats(0, 1)), st.integers(0, 1_000))
-def test_elements_are_chosen_in_proportion_and_the_generic_slot_never_dies_out(fit: dict[str, float], seed: int) -> None:
+def test_elements_are_chosen_in_proportion_and_the_generic_slot_never_dies_out(
+    fit: dict[str, float], seed: int
+) -> None:
     rng, draws = Random(seed), 2_000
     picks = [choose_element(fit, rng.random()) for _ in range(draws)]
     total = 1.0 + sum(fit.values())
@@ -134,7 +136,9 @@ def test_as_many_pilots_as_tasks_up_to_the_bounds(rule: GuidedRule, tasks: int, 
 @given(
     st.builds(GuidedRule, st.just(99), guided=st.floats(0, 1), per_site=st.integers(0, 40)), st.integers(0, 60), SITES
 )
-def test_sites_keep_their_bound_and_the_guided_part_holds(rule: GuidedRule, count: int, sites: tuple[Site, ...]) -> None:
+def test_sites_keep_their_bound_and_the_guided_part_holds(
+    rule: GuidedRule, count: int, sites: tuple[Site, ...]
+) -> None:
     orders = place(rule, count, sites)
     by_name = {site.name: site for site in sites}
     assert len(orders) <= count

@@ -40,7 +40,9 @@ def missing(rule: FactoryRule, running: int, pending: int) -> int:
     return max(0, min(rule.pool - running - pending, rule.max_pending - pending))
 
 
-def next_submission(rule: FactoryRule, running: int, pending: int, latest: Optional[float], now: float) -> Optional[float]:
+def next_submission(
+    rule: FactoryRule, running: int, pending: int, latest: Optional[float], now: float
+) -> Optional[float]:
     """When the next pilot is submitted, one after another; None if none is wanted. `latest`: when the one before began."""
     if missing(rule, running, pending) == 0:
         return None

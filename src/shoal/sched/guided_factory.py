@@ -81,7 +81,9 @@ def rank_all(kinds: Sequence[TaskKind]) -> str:
         if text and kind.count > 0:
             weights[text] = weights.get(text, 0.0) + kind.priority * kind.count / total
     terms: list[Vertex] = [
-        Chain(Constant(weight), (("*", parse(text, "rank").root),)) for text, weight in sorted(weights.items()) if weight
+        Chain(Constant(weight), (("*", parse(text, "rank").root),))
+        for text, weight in sorted(weights.items())
+        if weight
     ]
     if not terms:
         return ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shoal.model.policy import INTERVAL, MatchRule, Policy
 from shoal.sim.papers.agreement import AtLeast, AtMost, Printed
 from shoal.sim.papers.experiment import (
@@ -106,6 +108,37 @@ def _as_it_is(inputs: Inputs) -> dict[str, float]:
     return values
 
 
+_HOSTS = (
+    "As many pilots are up as in the paper, but there a task took 29 % longer: makespan x pilots x filling / 30,000 is about "
+    "1,400 s in the paper, more than on the slower of the two reference machines."
+)
+_WAITS = (
+    "The chance to start is known only by the count of submitted pilots, and is the same all the time; where the grid was "
+    "overloaded this misses how it changed."
+)
+_MATCHES = (
+    "Our pilots of DIRAC end after ten failed requests in all, as table 4 says; so fewer of them wait idle than in the paper. "
+    "Ten in a row (tried) gives 49 % and 557 pilots."
+)
+NOTES = {  # where it disagrees, why
+    f"makespan.d.{DIANE}": _HOSTS,
+    f"makespan.e.{DIRAC}": "Of 12,888 submitted pilots 3,095 came in the paper, in an overloaded grid; our waits do not know it.",
+    f"filling.a.{DIRAC}": _MATCHES,
+    f"up.a.{DIRAC}": _MATCHES,
+    f"up.c.{DIRAC}": _MATCHES,
+    f"up.d.{DIRAC}": _MATCHES,
+    f"up.e.{DIRAC}": _MATCHES,
+    f"up.b.{GWPILOT}": _WAITS,
+    f"up.c.{GWPILOT}": _WAITS,
+    f"up.d.{GWPILOT}": _WAITS,
+    f"up.e.{DIANE}": _WAITS,
+    "first.c": "Equal within the error: DIANE is 6 % too fast and GWpilot 12 % too slow, and the paper's difference is 15 %.",
+    "first.d": "Because DIANE's tasks took longer in the paper than table 5 says, see its makespan.",
+    "first.e": "Because DIANE has 757 pilots here and 588 in the paper, where the grid was overloaded.",
+    "last.e": "Because of DIRAC's makespan in this test.",
+}
+
+
 def _claims() -> tuple[Claim, ...]:
     claims = []
     for (test, system), cell in TABLE_6.items():
@@ -119,8 +152,10 @@ def _claims() -> tuple[Claim, ...]:
     for test in ENGINE:
         claims.append(
             Claim(
-                f"engine.{test}", f"({test}) filling rate, interval and chunk by Shoal's engine",
-                Printed(TABLE_6[test, GWPILOT].filling), "%",
+                f"engine.{test}",
+                f"({test}) filling rate, interval and chunk by Shoal's engine",
+                Printed(TABLE_6[test, GWPILOT].filling),
+                "%",
                 "The engine's own policy of intervals, on a twentieth of the tasks and pilots; that a pilot asks 20 to 30 s after it was "
                 "chosen is modelled as a delay, and there is no script.",
             )  # fmt: skip
@@ -129,7 +164,13 @@ def _claims() -> tuple[Claim, ...]:
         best = TABLE_6[test, best_of(test)]
         claims.append(
             Claim(
-                f"best.{test}", f"({test}) makespan of the fastest", Printed(best.makespan / HOUR), "h",
+                f"best.{test}",
+                f"({test}) makespan of the fastest",
+                Printed(best.makespan / HOUR),
+                "h",
+                "Shoal has the pilots of the system that is fastest in the paper, at a twentieth of the size, and is compared with it there."
+                if test == "a"
+                else "",
                 as_it_is=AsItIs(f"shoal.{test}", f"paired.{test}"),
             )  # fmt: skip
         )
@@ -140,18 +181,20 @@ def _claims() -> tuple[Claim, ...]:
         )
         claims.append(
             Claim(
-                f"fuller.{test}", f"({test}) smallest step from DIANE over GWpilot to DIRAC in filling",
-                AtLeast(0.0, "fuller in this order"), "points",
+                f"fuller.{test}",
+                f"({test}) smallest step from DIANE over GWpilot to DIRAC in filling",
+                AtLeast(0.0, "fuller in this order"),
+                "points",
             )  # fmt: skip
         )
-    return tuple(claims)
+    return tuple(replace(claim, note=NOTES[claim.key]) if claim.key in NOTES else claim for claim in claims)
 
 
 EXPERIMENT = Experiment(
     id="g.filling",
     title="three pilot systems on 30,000 short tasks",
     section="GWP 6.2, table 6",
-    seconds=30.0,
+    seconds=60.0,
     parameters=(*GRID, *GWPILOT_PARAMETERS, *DIANE_PARAMETERS, *DIRAC_PARAMETERS, *SHOAL),
     claims=_claims(),
     measure=measure,

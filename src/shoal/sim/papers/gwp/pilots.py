@@ -69,7 +69,9 @@ class PilotSystem(ABC):
 
     def __init__(self, grid: GridTest, seed: int) -> None:
         self.grid, self.clock = grid, Clock(0.0)
-        self._queues, self._hosts, self._failures = (Random(f"{seed}/{name}") for name in ("queues", "hosts", "failures"))
+        self._queues, self._hosts, self._failures = (
+            Random(f"{seed}/{name}") for name in ("queues", "hosts", "failures")
+        )
         self._rate = -math.log(1.0 - min(grid.starts, 0.999)) / HALF_HOUR  # waits without memory
         self.submitted = self.pending = self.enrolled = self.failed = 0
         self.up: dict[int, Pilot] = {}

@@ -3,14 +3,15 @@ is not made twice in a process, so that a variation costs only the systems that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shoal.sim.papers.experiment import Parameter, Source
-from shoal.sim.papers.gwp.pilots import GridTest, PilotSystem
+from shoal.sim.papers.gwp.pilots import GridTest, PilotSystem, TaskTimes
 from shoal.sim.papers.gwp.systems import (
     Diane,
     DianeOptions,
@@ -22,16 +23,8 @@ from shoal.sim.papers.gwp.systems import (
 )
 from shoal.sim.papers.gwp.workload import DIANE, GWPILOT, MANAGED, TABLE_6, TASKS, is_long, starts
 
+Seconds = NDArray[np.float32]
 Options = DianeOptions | tuple[GwpilotOptions | DiracOptions, ScriptOptions]
-
-
-class Summary(NamedTuple):
-    """The distribution of one part of the turnaround: seconds."""
-
-    first_quarter: float
-    median: float
-    third_quarter: float
-    mean: float
 
 
 class Outcome(NamedTuple):
@@ -43,10 +36,7 @@ class Outcome(NamedTuple):
     submitted: int
     enrolled: int
     failed: int
-    computing: Summary
-    scheduling: Summary
-    pilot: Summary
-    application: Summary
+    parts: dict[str, Seconds]  # of the turnaround of each task that was done
 
 
 GRID = (
@@ -78,9 +68,12 @@ GWPILOT_PARAMETERS = (
 )  # fmt: skip
 DIANE_PARAMETERS = (
     Parameter(
-        "diane_submission", 5.1, Source.FITTED,
+        "diane_submission",
+        5.1,
+        Source.FITTED,
         "seconds, one after another; 6.2.2 says about 1,000 an hour at most, that is 3.6 s, and above 3 s for each contact with the "
-        "broker; table 6 has 625 to 685 an hour in a to c", fitted_to=f"makespan.a.{DIANE}",
+        "broker; table 6 has 625 to 685 an hour in a to c",
+        fitted_to=f"makespan.a.{DIANE}",
     ),
     Parameter("diane_request", 1.0 / 115.0, Source.PAPER, "DIANE 6.5: dispatch peaks of 110 to 120 Hz"),
     Parameter("diane_pull_delay", 0.2, Source.PAPER, "table 4, PULL_REQUEST_DELAY"),
@@ -99,8 +92,12 @@ DIRAC_PARAMETERS = (
     Parameter("dirac_match", 0.01, Source.PAPER, "6.2.2: the matcher takes milliseconds"),
     Parameter("dirac_command", 1.35, Source.PAPER, "6.2.1: an operation takes 1.2 to 1.5 s"),
     Parameter("dirac_command_task", 0.187, Source.PAPER, "6.2.2: a command of 100 tasks takes up to 20 s"),
-    Parameter("dirac_classify", 60.0, Source.CHOSEN, "6.2.2 names the delay until a task can be matched, without a number"),
-    Parameter("dirac_complete", 60.0, Source.CHOSEN, "6.2.2 names the delay until an output is there, without a number"),
+    Parameter(
+        "dirac_classify", 60.0, Source.CHOSEN, "6.2.2 names the delay until a task can be matched, without a number"
+    ),
+    Parameter(
+        "dirac_complete", 60.0, Source.CHOSEN, "6.2.2 names the delay until an output is there, without a number"
+    ),
 )
 
 
@@ -109,7 +106,12 @@ def grid_of(settings: Mapping[str, Any], test: str, system: str) -> GridTest:
     cell = TABLE_6[test, system]
     fails = cell.failed / (TASKS + cell.failed)
     return GridTest(
-        test, int(settings["tasks"]), int(settings["managed"]), starts(test, system), fails, float(settings["slow_share"])
+        test,
+        int(settings["tasks"]),
+        int(settings["managed"]),
+        starts(test, system),
+        fails,
+        float(settings["slow_share"]),
     )
 
 
@@ -120,7 +122,11 @@ def outcome(settings: Mapping[str, Any], test: str, system: str, seed: int) -> O
 
 def smaller(settings: Mapping[str, Any], factor: int) -> dict[str, Any]:
     """The same experiment with so many times fewer tasks and pilots, and everything that limits their rate as much slower."""
-    less = {name: settings[name] // factor for name in ("tasks", "managed", "gw_chunk", "gw_over_short", "gw_over_long") if name in settings}
+    less = {
+        name: settings[name] // factor
+        for name in ("tasks", "managed", "gw_chunk", "gw_over_short", "gw_over_long")
+        if name in settings
+    }
     slow = ("gw_script_task", "diane_submission", "diane_request")
     return {**settings, **less, **{name: settings[name] * factor for name in slow if name in settings}}
 
@@ -157,10 +163,13 @@ def options_of(settings: Mapping[str, Any], test: str, system: str) -> Options:
 def simulate(grid: GridTest, options: Options, seed: int) -> Outcome:
     """Run one system on one grid."""
     ran = build(grid, options, seed).run()
-    parts = np.array(ran.times).T if ran.times else np.zeros((3, 1))
+    times = np.array(ran.times, dtype=np.float32).reshape(-1, len(TaskTimes._fields)).T
+    parts = {
+        **dict(zip(TaskTimes._fields, times, strict=True)),
+        "application": np.array(ran.application, dtype=np.float32),
+    }
     return Outcome(
-        ran.makespan, 100.0 * ran.filling, ran.mean_up, ran.submitted, ran.enrolled, ran.failed,
-        _summary(parts[0]), _summary(parts[1]), _summary(parts[2]), _summary(ran.application),
+        ran.makespan, 100.0 * ran.filling, ran.mean_up, ran.submitted, ran.enrolled, ran.failed, parts
     )  # fmt: skip
 
 
@@ -172,10 +181,3 @@ def build(grid: GridTest, options: Options, seed: int) -> PilotSystem:
     if isinstance(first, GwpilotOptions):
         return Gwpilot(grid, seed, first, script)
     return Dirac(grid, seed, first, script)
-
-
-def _summary(values: Sequence[float] | np.ndarray[Any, Any]) -> Summary:
-    if len(values) == 0:
-        return Summary(0.0, 0.0, 0.0, 0.0)
-    low, middle, high = (float(one) for one in np.quantile(values, (0.25, 0.5, 0.75)))
-    return Summary(low, middle, high, float(np.mean(values)))

@@ -184,7 +184,9 @@ class Gwpilot(ScriptedSystem):
             grid.managed + options.over, options.over, per_round=options.chunk, suspension=self.suspension or 0.0
         )
         self._queue: deque[int] = deque()
-        self._idle: dict[int, Pilot] = {}  # pilots without a task, by number: the first that was enrolled is matched first
+        self._idle: dict[
+            int, Pilot
+        ] = {}  # pilots without a task, by number: the first that was enrolled is matched first
 
     def begin(self) -> None:
         super().begin()
@@ -257,7 +259,9 @@ class Dirac(ScriptedSystem):
         self.options = options
         self._queue: deque[int] = deque()
         self._matcher = CentralServer(self.clock, options.match)
-        self._rule = GuidedRule(grid.managed + options.extra_pilots, options.extra_pilots, per_round=options.per_iteration)
+        self._rule = GuidedRule(
+            grid.managed + options.extra_pilots, options.extra_pilots, per_round=options.per_iteration
+        )
 
     def begin(self) -> None:
         super().begin()
