@@ -1,7 +1,7 @@
 """How fast is the simulator, with the product's own engine and agents in it?
 
-1,500 pilots of one slot and 10,000 tasks of 200 s, without beats that bring no news; then 1,000,000 tasks of 20 s on 1,000 pilots with
-all beats, in a process of its own so that its memory can be told. The large one runs once.
+1,500 pilots of one slot and 10,000 tasks of 200 s, without beats that bring no news; then 1,000,000 tasks of 20 s on 1,000
+pilots with all beats, in a process of its own so that its memory can be told. The large one runs once.
 """
 
 from __future__ import annotations

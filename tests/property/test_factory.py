@@ -128,7 +128,7 @@ def test_the_guided_rank_is_the_weighted_sum(kinds: list[TaskKind], tags: dict[s
 @given(st.builds(GuidedRule, st.integers(0, 500), st.integers(0, 50), per_round=st.integers(0, 100)), COUNT, COUNT)
 def test_as_many_pilots_as_tasks_up_to_the_bounds(rule: GuidedRule, tasks: int, pilots: int) -> None:
     count = wanted(rule, tasks, pilots)
-    assert 0 <= count and (not count or pilots + count <= min(rule.most, tasks + rule.over))
+    assert count >= 0 and (not count or pilots + count <= min(rule.most, tasks + rule.over))
     assert not rule.per_round or count <= rule.per_round
     assert wanted(rule, 0, pilots) == 0, "over-submission is for tasks that there are"
 

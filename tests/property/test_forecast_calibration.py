@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from shoal.sched.vector.forecast import Floats, Forecast, Work, estimate_speeds, forecast
+from shoal.sched.vector.forecast import Forecast, Work, estimate_speeds, forecast
+from shoal.sched.vector.slots import Floats
 
 Draw = Callable[[np.random.Generator, int], Floats]
 

@@ -15,8 +15,8 @@ from shoal.engine.records import Array
 from shoal.engine.state import State
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.pilot.agent.slots import Slots
-from shoal.sim.proof import world as worlds
 from shoal.sim.host import Host
+from shoal.sim.proof import world as worlds
 from shoal.sim.proof.faults import Plan
 from shoal.sim.proof.ledger import BrokenPromise
 from shoal.sim.proof.world import World

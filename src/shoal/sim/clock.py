@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Callable
 
 Action = Callable[[], None]
+NEVER = 1e9  # seconds: what is further away than this does not happen in any world, and would only fill the heap
 
 
 class Clock:
@@ -45,7 +46,8 @@ class Alarm:
 
     def set(self, due: float | None) -> None:
         """Wake up at a deadline, unless an earlier one is still to come; None: there is no deadline."""
-        if due is None or (self._due is not None and self._clock.now < self._due <= due):
+        now = self._clock.now
+        if due is None or due > now + NEVER or (self._due is not None and now < self._due <= due):
             return
         self._due = due
         self._clock.at(due, lambda: self._run(lambda: self._ring(due)))

@@ -375,7 +375,7 @@ def test_every_command_explains_itself_with_examples(capsys: pytest.CaptureFixtu
 
 
 def test_every_command_is_in_one_group_of_the_list(capsys: pytest.CaptureFixture[str]) -> None:
-    assert list(GROUPS) == ["Work", "Look", "Pool", "People", "Server"]
+    assert list(GROUPS) == ["Work", "Look", "Pool", "People", "Plan", "Server"]
     listed = [name for names in GROUPS.values() for name in names]
     assert sorted(listed) == sorted(COMMANDS)
     _, out, _ = run(capsys, "--help")

@@ -1,9 +1,9 @@
 """How long work takes with early and with late binding, in many draws at once [DIANE 3.4, U11].
 
-G: the work is cut into as many equal jobs as are submitted, each bound to its job when it is submitted. U: slots take work
-when they come, as a flow (U0) or task by task with idle time before each (U1). The thesis' future work: slots of different
-speeds (G2, U2) and attempts that fail (G3, U3). With early binding a failed job is submitted again and waits again; with
-late binding its task goes to the next free slot. Work is in seconds of a slot of speed 1.
+With early binding (`G`) the work is cut into as many equal jobs as are submitted, and each is bound to its job then. With late
+binding (`U`) slots take work when they come, as a flow (`U0`) or task by task with idle time before each (`U1`). The thesis'
+future work: slots of different speeds (`G2`, `U2`) and attempts that fail (`G3`, `U3`). With early binding a failed job is
+submitted again and waits again; with late binding its task goes to the next free slot. Work is in seconds of a slot of speed 1.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def early(
     waits: Floats, work: float, speeds: Floats | float = 1.0, failing: float = 0.0,
     again: Draw | None = None, rng: np.random.Generator | None = None,
 ) -> Floats:  # fmt: skip
-    """The makespan of early binding (G0, G2, G3): of each draw the last of its jobs. `failing`: the share of the attempts that
-    fail, at their end; `again` draws the waits of those that are submitted again."""
+    """The makespan of early binding (`G0`, `G2`, `G3`): of each draw the last of its jobs. `failing`: the share of the attempts
+    that fail, at their end; `again` draws the waits of those that are submitted again."""
     job = work / waits.shape[1] / np.broadcast_to(speeds, waits.shape)
     ends = waits + job
     if failing > 0.0:
@@ -50,7 +50,7 @@ def early(
 
 
 def late_flow(waits: Floats, work: Floats | float, speeds: Floats | float = 1.0) -> Late:
-    """The makespan of late binding if work can be shared at will (U0, and with speeds the bound of U2)."""
+    """The makespan of late binding if work can be shared at will (`U0`, and with speeds the bound of `U2`)."""
     power = np.broadcast_to(np.asarray(speeds, np.float64), waits.shape)
     end = flow_end(waits, power, np.broadcast_to(np.asarray(work, np.float64), len(waits)))
     return Late(end, (waits < end[:, None]).sum(axis=1))
@@ -60,8 +60,8 @@ def late_tasks(
     waits: Floats, work: float, tasks: int, idle: float = 0.0, speeds: Floats | float = 1.0,
     failing: float = 0.0, rng: np.random.Generator | None = None,
 ) -> Late:  # fmt: skip
-    """The makespan of late binding with equal tasks, each taken by the slot that is free first (U1, U2, U3). `idle`: seconds that
-    a slot loses with each task; `failing`: the share of the attempts that fail, at their end, and are repeated.
+    """The makespan of late binding with equal tasks, each taken by the slot that is free first (`U1`, `U2`, `U3`). `idle`:
+    seconds that a slot loses with each task; `failing`: the share of the attempts that fail, at their end, and are repeated.
 
     A slot begins tasks at its wait and then once in each `idle` + its time for a task, so that the n-th task of all begins
     at the n-th of these moments: found by halving, without looking at each task.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.report.plotting import render
+from shoal.sim.papers.agreement import number
 from shoal.sim.papers.findings import Findings, mean_curve
 
 SIZE = (8.0, 5.0)
@@ -22,10 +23,12 @@ def _draw(found: Findings, figure: Any) -> None:
         axes.plot(x, mean, marker=".", lw=1.2, label=series)
         if len(found.seeds) > 1:
             axes.fill_between(x, low, high, alpha=0.2)
-    if plot.x_log:
-        axes.set_xscale("log")
-    if plot.y_log:
-        axes.set_yscale("log")
+    for is_log, scale, axis in ((plot.x_log, axes.set_xscale, axes.xaxis), (plot.y_log, axes.set_yscale, axes.yaxis)):
+        if is_log:
+            scale("log")
+            # Formulas are not drawn, and the powers of ten of such axes would be formulas.
+            axis.set_major_formatter(lambda value, at: number(value))
+            axis.set_minor_formatter(lambda value, at: "")
     axes.set_xlabel(plot.x_label)
     axes.set_ylabel(plot.y_label)
     own = ", own waits" if found.own_waits else ""

@@ -26,6 +26,7 @@ papers are in [papers.md](papers.md). "Shoal" is the mean and the standard devia
 within the printed spread, else within 15 %; the rule of each row was written before its first run. "Shoal as it is" is the
 product's own engine and agents on a virtual clock.
 """
+_MODEL = re.compile(r"(?<![`\w])([GU][0-3])(?![`\w])")
 _SECTION = re.compile(r"^## (\S+): ", re.M)
 
 
@@ -34,7 +35,7 @@ def write_page(found: Iterable[Findings], before: str = "") -> str:
     starts = [(match[1], match.start()) for match in _SECTION.finditer(before)]
     ends = [*(at for _, at in starts[1:]), len(before)]
     sections = {name: before[at:end].rstrip() for (name, at), end in zip(starts, ends, strict=False)}
-    sections |= {one.experiment.id: "\n".join(_section(one)) for one in found}
+    sections |= {one.experiment.id: plain("\n".join(_section(one))) for one in found}
     return "\n\n".join([HEAD.rstrip(), *(sections[name] for name in EXPERIMENTS if name in sections)]) + "\n"
 
 
@@ -61,6 +62,11 @@ def _section(found: Findings) -> Iterator[str]:
         if cells:
             yield f"\n{title}\n"
             yield from markdown(names, cells)
+
+
+def plain(text: str) -> str:
+    """Text for the page: names of models are marked, since `U1` alone is a capability of docs/papers.md."""
+    return _MODEL.sub(r"`\1`", text)
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import tomllib
 from collections.abc import Mapping
@@ -62,6 +63,15 @@ class TableReader:
         self._known.append(key)
         return self._table.pop(key, None)
 
+    def _need(self, key: str) -> Any:
+        """A value that must be there; one that is misspelt is told as such."""
+        found = self._take(key)
+        if found is None:
+            for close in difflib.get_close_matches(key, list(self._table), 1):
+                raise self.wrong(close, f"is not known (did you mean {key})")
+            raise self.wrong(key, "is missing")
+        return found
+
     def table(self, key: str) -> TableReader | None:
         """A table inside this one; None: it is not there."""
         found = self._take(key)
@@ -104,23 +114,21 @@ class TableReader:
 
     def whole(self, key: str, default: int | None = None, low: int = 0, high: int = 10_000_000) -> int:
         """A whole number; without a default it must be there."""
-        found = self._take(key)
+        found = self._need(key) if default is None else self._take(key)
         if found is None and default is not None:
             return default
         if isinstance(found, bool) or not isinstance(found, int) or not low <= found <= high:
-            raise self.wrong(key, f"has to be a whole number from {low:,} to {high:,}" + _not(found))
+            raise self.wrong(key, f"has to be a whole number from {low:,} to {high:,}, not {echo(found)}")
         return found
 
     def number(self, key: str, default: float | None = None, low: float = 0.0, high: float = MOST) -> float:
         """A number; without a default it must be there."""
-        found = self._take(key)
-        if found is None and default is not None:
-            return default
-        return self._number(key, found, low, high)
+        found = self._need(key) if default is None else self._take(key)
+        return default if found is None and default is not None else self._number(key, found, low, high)
 
     def _number(self, key: str, found: object, low: float, high: float) -> float:
         if isinstance(found, bool) or not isinstance(found, (int, float)) or not low <= found <= high:
-            raise self.wrong(key, f"has to be a number from {low:g} to {high:g}" + _not(found))
+            raise self.wrong(key, f"has to be a number from {low:g} to {high:g}" + f", not {echo(found)}")
         return float(found)
 
     def duration(self, key: str, default: float | None = None) -> float | None:
@@ -142,7 +150,9 @@ class TableReader:
         if found is None:
             return []
         if not isinstance(found, list) or not all(isinstance(one, list) and len(one) in sizes for one in found):
-            raise self.wrong(key, f"has to be a list of lists of {' or '.join(map(str, sizes))} values{_not(found)}")
+            raise self.wrong(
+                key, f"has to be a list of lists of {' or '.join(map(str, sizes))} values, not {echo(found)}"
+            )
         return found
 
     def interval(self, key: str, pair: list[Any]) -> tuple[float, float]:
@@ -154,15 +164,13 @@ class TableReader:
 
     def distribution(self, key: str, default: Distribution | None = None) -> Distribution:
         """A number, a duration as text, or a table with one kind of distribution; without a default it must be there."""
-        found = self._take(key)
-        if found is None:
-            if default is None:
-                raise self.wrong(key, "is missing")
+        found = self._need(key) if default is None else self._take(key)
+        if found is None and default is not None:
             return default
         if not isinstance(found, dict):
             return Constant(self._seconds(key, found))
         if len(found) != 1 or next(iter(found)) not in KINDS:
-            raise self.wrong(key, f"has to be a number or one of {{{', '.join(KINDS)}}} = ...{_not(found)}")
+            raise self.wrong(key, f"has to be a number or one of {{{', '.join(KINDS)}}} = ..., not {echo(found)}")
         ((kind, value),) = found.items()
         return self._drawn(key, kind, value)
 
@@ -175,7 +183,7 @@ class TableReader:
             return self._quantiles(key, value)
         if not isinstance(value, list) or not value or (kind != "values" and len(value) != 2):
             expected = "a list of numbers" if kind == "values" else "two numbers"
-            raise self.wrong(key, f"{kind} has to be {expected}{_not(value)}")
+            raise self.wrong(key, f"{kind} has to be {expected}, not {echo(value)}")
         numbers = tuple(self._seconds(key, one) for one in value)
         if kind == "values":
             return Choice(numbers)
@@ -187,7 +195,9 @@ class TableReader:
 
     def _quantiles(self, key: str, value: Any) -> Distribution:
         if not isinstance(value, list) or len(value) < 2 or not all(isinstance(o, list) and len(o) == 2 for o in value):
-            raise self.wrong(key, f"quantiles has to be a list of [probability, value] of at least two{_not(value)}")
+            raise self.wrong(
+                key, f"quantiles has to be a list of [probability, value] of at least two, not {echo(value)}"
+            )
         points = [(self._number(key, one[0], 0.0, 1.0), self._seconds(key, one[1])) for one in value]
         if points[0][0] != 0.0 or points[-1][0] != 1.0:
             raise self.wrong(key, "quantiles has to begin at probability 0 and end at 1")
@@ -197,7 +207,7 @@ class TableReader:
 
     def _file(self, key: str, value: Any) -> Distribution:
         if not isinstance(value, str):
-            raise self.wrong(key, f"file has to be a path{_not(value)}")
+            raise self.wrong(key, f"file has to be a path, not {echo(value)}")
         path = Path(self.path).parent / value
         return read_values(str(path))
 
@@ -225,7 +235,3 @@ def read_values(path: str) -> Distribution:
     if not values:
         raise BadInput(f"{echo(path)} has no number in it")
     return measured(values)
-
-
-def _not(found: object) -> str:
-    return ", and is missing" if found is None else f", not {echo(found)}"

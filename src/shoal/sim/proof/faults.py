@@ -36,6 +36,8 @@ KINDS = (
     "false_report",
     "server_freeze",
     "failing_command",
+    "one_way_cut",
+    "partition",
 )
 
 
@@ -62,6 +64,7 @@ class Plan:
     guard_deaths: int = 0  # deaths of guards, most of them together with their pilot
     certain_end: float = 0.5  # share of hosts that end everything when pilot and guard die together
     failing_commands: int = 0  # commands that end half-way by an exception
+    cuts: int = 0  # times in which messages of some hosts are lost, both ways or one
 
     @staticmethod
     def draw(rng: Random) -> Plan:

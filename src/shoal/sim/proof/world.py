@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from sqlite3 import IntegrityError
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from shoal.pilot.agent.events import Join, NoAnswer
 from shoal.sim.clock import Clock
 from shoal.sim.distributions import Constant, Uniform
 from shoal.sim.host import OWNER, TIMEOUT, Host, Placement
-from shoal.sim.network import Link, Network
+from shoal.sim.network import REPLY, REQUEST, Link, Network
 from shoal.sim.proof.faults import Plan, Tally
 from shoal.sim.proof.ledger import BrokenPromise, Ledger
 from shoal.sim.proof.lying_pilot import LyingPilot
@@ -51,7 +52,8 @@ class World:
     def __init__(self, seed: int, plan: Plan | None = None, steps: int = MAX_STEPS) -> None:
         self.seed = seed
         self.rng = Random(f"{seed}/world")
-        self.plan = plan if plan is not None else Plan.draw(self.rng)
+        self._cuts = Random(f"{seed}/cuts")
+        self.plan = plan or replace(Plan.draw(self.rng), cuts=self._cuts.choice([0, 0, 0, 2, 4]))
         self.timing = Timing()
         self.clock = Clock()
         self.tally = Tally()
@@ -328,6 +330,20 @@ class World:
         for count, fault in faults:
             for _ in range(count):
                 self.clock.after(rng.uniform(0.5, FAULTS_END * rng.choice([0.02, 0.1, 0.9])), fault)
+        for _ in range(plan.cuts):
+            self.clock.after(self._cuts.uniform(0.5, FAULTS_END * 0.3), self._cut)
+
+    def _cut(self) -> None:
+        """Cut some hosts off for a while: no message passes, or none in one direction."""
+        able = [host.name for host in self.hosts if host.alive]
+        if self.healed or not able:
+            return
+        ends = self._cuts.sample(able, self._cuts.randint(1, len(able)))
+        kinds = self._cuts.choice([(REQUEST, REPLY), (REQUEST,), (REPLY,)])
+        self.tally.note("partition" if len(kinds) > 1 else "one_way_cut")
+        self.note(f"cut {' '.join(kinds)} of {' '.join(ends)}")
+        self.network.cut(ends, kinds)
+        self.clock.after(self._cuts.choice([5.0, 40.0, 120.0, 1_200.0]), lambda: self.network.mend(ends))
 
     def _new_host(
         self, placement: Placement | None = None, previous: Host | None = None, reports_death: bool = False
@@ -470,6 +486,7 @@ class World:
         """End all faults: from here on every task must become final."""
         self.note("heal")
         self.healed = True
+        self.network.mend([host.name for host in self.hosts])
         self.server.crash_at_commit, self.server.fail_at_line = False, 0
         self._restart()
         self._thaw_server(self.server.generation)

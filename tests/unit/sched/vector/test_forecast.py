@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shoal.sched.vector.forecast import Floats, Forecast, Work, estimate_speeds, forecast
+from shoal.sched.vector.forecast import Forecast, Work, estimate_speeds, forecast
+from shoal.sched.vector.slots import Floats
 
 
 def made(work: Work, seed: int = 1) -> Forecast:

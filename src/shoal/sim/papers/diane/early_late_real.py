@@ -1,4 +1,4 @@
-"""`u.early-late-real`: 207 regression tests with late binding (A) beside early binding (B) [DIANE 5.1.1, figure 5.1].
+"""`u.early-late-real`: 207 regression tests with late binding (A) beside early binding (B) (figure 5.1) [DIANE 5.1].
 
 A: 85 workers pull tasks. B: each task is a job of its own, on as many nodes. Both wait in the queues as the probe jobs of the
 same organisation did (Geant4). A run is repeated many times with other waits.
@@ -46,8 +46,10 @@ def measure(inputs: Inputs) -> Measured:
         for_workers, for_jobs = waits.sample(rng, workers), waits.sample(rng, tasks)
         if not settings["dispersed"]:
             for_workers[:] = for_jobs[:] = waits.at(np.array([0.5]))[0]
-        record = process(np.sort(for_workers).tolist(), durations.tolist(), Master(latency, 0.0))
-        late.append(np.sort([one.end for one in record.attempts]))
+        record = process(
+            np.sort(for_workers).tolist(), durations.tolist(), Master(latency, 1.0 / float(settings["master_hz"]))
+        )
+        late.append(np.sort([one.end for one in record.attempts]) + latency)  # when the master knows
         used.append(len({one.pilot for one in record.attempts}))
         early_.append(early_ends(for_jobs, durations, int(settings["nodes"])))
         gaps.append(_longest_gap(early_[-1]) / _longest_gap(late[-1]))
@@ -104,20 +106,24 @@ EXPERIMENT = Experiment(
         Parameter("workers", 85, Source.PAPER, "5.1.1: half of the nodes for A"),
         Parameter("nodes", 85, Source.PAPER, "5.1.1: the other half for B"),
         Parameter("idle_s", 1.0, Source.PAPER, "3.4.2: idle time between two tasks, most of it latency"),
+        Parameter("master_hz", 115.0, Source.PAPER, "6.4: peaks of 110 to 120 Hz"),
         Parameter("spread", 0.5, Source.CHOSEN, "of the logarithm of durations; only their mean is printed"),
         Parameter("dispersed", True, Source.PAPER, "3.3: waits differ from job to job"),
         Parameter("runs", 20, Source.CHOSEN, "repetitions of each seed", varied=False),
         *TIMES,
     ),
     claims=(
-        Claim("late_h", "A: mean makespan", NotJudged("figure 5.1 is not in the text"), "h", as_it_is=AsItIs("shoal_h", "late_h")),
-        Claim("early_h", "B: mean makespan", NotJudged("figure 5.1 is not in the text"), "h"),
+        Claim("late_h", "A: mean makespan", NotJudged("only in a plot"), "h", as_it_is=AsItIs("shoal_h", "late_h")),
+        Claim("early_h", "B: mean makespan", NotJudged("only in a plot"), "h"),
         Claim("ratio", "mean makespan, B over A", AtLeast(1.0, "B takes longer"), "x"),
         Claim("later", "runs in which B ends after A", AtLeast(50.0, "the majority"), "%"),
         Claim("when_late_is_done", "tasks of B that are done when A is", AtMost(99.9, "incomplete runs"), "%"),
         Claim("gap", "longest time without an end, share of the makespan, B over A", AtLeast(1.0, "B irregular, A steady"), "x"),
         Claim("deviation", "standard deviation of the makespan, B over A", AtLeast(1.0, "A predictable"), "x"),
-        Claim("per_worker", "A: tasks for each worker that was used", Printed(2.5)),
+        Claim(
+            "per_worker", "A: tasks for each worker that was used", Printed(2.5),
+            note="Printed is 207 over nearly all 85 workers; with the rebuilt waits of Geant4 fewer come in time.",
+        ),
         Claim("used", "A: workers that were used, of 85", AtMost(84.9, "fewer than submitted")),
     ),
     measure=measure,

@@ -167,8 +167,10 @@ EXPERIMENT = Experiment(
         Claim("added.heuristic", "active workers added an hour, heuristic factory", Printed(45.0), "/h",
               "Follows from the chosen lives and bounds, see the sensitivity: the thesis does not print them."),
         Claim("ratio", "the second over the first", AtLeast(1.0, "45 against 23")),
-        Claim("invalid.heuristic", "workers that bring nothing, heuristic factory", Between(3.0, 30.0, "of the order of 10 %"), "%",
-              "Of workers, here; the thesis speaks of wasted resources. 18 % of ours end before their first result by the chosen lives alone."),
+        Claim("invalid.heuristic", "workers that bring nothing, heuristic factory",
+              Between(3.0, 30.0, "of the order of 10 %"), "%",
+              "Of workers, here; the thesis speaks of wasted resources. 18 % of ours end before their first result by the "
+              "chosen lives alone."),
         Claim("invalid.ratio", "the same over those by hand", AtMost(1.0, "fewer")),
     ),
     measure=measure,
@@ -180,7 +182,7 @@ EXPERIMENT = Experiment(
     ),
     steps=2,
     modelled=(
-        "The choice of elements and the bounds are `sched/factory.py`; elements, queues and workers are a model. The thesis prints "
-        "hardly any parameter of the grid, so that only the order and the fitted cell's neighbour mean something."
+        "The choice of elements and the bounds are `sched/factory.py`; elements, queues and workers are a model. The thesis "
+        "prints hardly any parameter of the grid, so that only the order and the fitted cell's neighbour mean something."
     ),
 )  # fmt: skip

@@ -1,6 +1,8 @@
-"""`u.speedup`: how much sooner work is done with late binding than with early binding [DIANE 3.4.1, table 3.3]."""
+"""`u.speedup`: how much sooner work is done with late binding than with early binding (table 3.3) [DIANE 3.4]."""
 
 from __future__ import annotations
+
+from math import nan
 
 import numpy as np
 
@@ -12,7 +14,7 @@ from shoal.sim.papers.waits import Waits
 
 HOUR = 3600.0
 WORK = {"4 CPU-days": 100.0, "40 CPU-days": 1_000.0, "3 CPU-years": 24_000.0}  # hours of one processor
-JOBS = (10, 20, 40, 60, 100, 200, 320, 600, 1_200, 2_400, 4_800, 9_600)
+JOBS = (10, 30, 60, 100, 320, 1_200, 3_600, 9_600)
 # Table 3.3: work in hours, jobs submitted, speed-up. Of the largest work with few jobs a bound is printed.
 PRINTED = (
     (100, 10, 1.6), (100, 60, 11.3), (100, 100, 21.3), (100, 9_600, 1_000.0),
@@ -34,7 +36,7 @@ def measure(inputs: Inputs) -> Measured:
             waits = Waits(waits.name, np.zeros(1), waits.at(np.array([0.5])))
         few, deviations = 0.0, []
         for jobs in JOBS:
-            drawn = waits.sample(rng, (max(LEAST_DRAWS, cells // jobs), jobs))
+            drawn = np.sort(waits.sample(rng, (max(LEAST_DRAWS, cells // jobs), jobs)), axis=1)
             for label, hours in WORK.items():
                 bound, free = early(drawn, hours * HOUR), late_flow(drawn, hours * HOUR).end
                 speedup = float(bound.mean() / free.mean())
@@ -49,6 +51,8 @@ def measure(inputs: Inputs) -> Measured:
             inputs.tick()
         values[f"{prefix}few"] = few
         values |= {f"{prefix}deviation_least": min(deviations), f"{prefix}deviation_most": max(deviations)}
+    labels = {hours: label for label, hours in WORK.items()}
+    data += [(f"{labels[hours]}, paper", hours, jobs, nan, nan, speedup, nan) for hours, jobs, speedup in PRINTED]
     rng = inputs.rng("dispersion")
     for name in NAMES:
         own = inputs.waits if inputs.waits is not None else published(name)
@@ -83,7 +87,8 @@ def _table(prefix: str, reading: str) -> list[Claim]:
     )
     orders = "one to four orders of magnitude"
     least = f"{reading}standard deviation, early over late: the least of these cases"
-    rows.append(Claim(f"{prefix}deviation_least", least, AtLeast(10.0, orders), "x"))
+    why = "With ten jobs, all of which are used, late binding averages over ten waits only."
+    rows.append(Claim(f"{prefix}deviation_least", least, AtLeast(10.0, orders), "x", why))
     rows.append(Claim(f"{prefix}deviation_most", f"{reading}the same, the most", AtMost(1e4, orders), "x"))
     return rows
 
@@ -105,7 +110,7 @@ EXPERIMENT = Experiment(
     id="u.speedup",
     title="late over early binding",
     section="DIANE 3.4.1, table 3.3",
-    seconds=7.0,
+    seconds=3.0,
     parameters=(
         waits_parameter("LHCb"),
         MIDDLE,

@@ -39,7 +39,7 @@ VARIED = "abd"  # tests that are looked at when a parameter is varied
 
 
 SHOAL = (
-    Parameter("shoal_scale", 20, Source.CHOSEN, "Shoal as it is: so many times fewer tasks and pilots, to save time", varied=False),
+    Parameter("shoal_scale", 20, Source.CHOSEN, "Shoal as it is: times fewer tasks and pilots, to save time", varied=False),
     Parameter("shoal_network", 0.025, Source.CHOSEN, "seconds one way between sites", varied=False),
     Parameter("shoal_service", 0.001, Source.MEASURED, "docs/performance.md: the server's processor time for an exchange"),
     Parameter("shoal_commit", 0.003, Source.MEASURED, "docs/performance.md: round trip less its p50 without the commit"),
@@ -156,9 +156,9 @@ def _claims() -> tuple[Claim, ...]:
                 f"({test}) filling rate, interval and chunk by Shoal's engine",
                 Printed(TABLE_6[test, GWPILOT].filling),
                 "%",
-                "The engine's own policy of intervals, on a twentieth of the tasks and pilots; that a pilot asks 20 to 30 s after it was "
-                "chosen is modelled as a delay, and there is no script.",
-            )  # fmt: skip
+                "The engine's own policy of intervals, on a twentieth of the tasks and pilots; that a pilot asks 20 to 30 s after it "
+                "was chosen is modelled as a delay, and there is no script.",
+            )
         )
     for test in SHORT + LONG:
         best = TABLE_6[test, best_of(test)]
@@ -168,11 +168,11 @@ def _claims() -> tuple[Claim, ...]:
                 f"({test}) makespan of the fastest",
                 Printed(best.makespan / HOUR),
                 "h",
-                "Shoal has the pilots of the system that is fastest in the paper, at a twentieth of the size, and is compared with it there."
+                "Shoal has the pilots of the fastest system of the paper, and is compared with it at a twentieth of the size."
                 if test == "a"
                 else "",
                 as_it_is=AsItIs(f"shoal.{test}", f"paired.{test}"),
-            )  # fmt: skip
+            )
         )
         rule = AtLeast(1.0, "DIANE is faster") if test == "f" else AtMost(1.0, "GWpilot is faster")
         claims.append(Claim(f"first.{test}", f"({test}) makespan of GWpilot over DIANE", rule))
@@ -185,7 +185,7 @@ def _claims() -> tuple[Claim, ...]:
                 f"({test}) smallest step from DIANE over GWpilot to DIRAC in filling",
                 AtLeast(0.0, "fuller in this order"),
                 "points",
-            )  # fmt: skip
+            )
         )
     return tuple(replace(claim, note=NOTES[claim.key]) if claim.key in NOTES else claim for claim in claims)
 
@@ -211,7 +211,9 @@ EXPERIMENT = Experiment(
             "DIANE submits as fast as GWpilot and keeps pilots whose task failed",
             {"diane_submission": 0.1, "diane_drops": False}, "first.b", AtLeast(1.0),
         ),
-        Ablation("GWpilot: pilots pull every second", {"gw_pulling": 1.0, "gw_tries": 600}, "filling.a.GWpilot", AtLeast(93.0), "%"),
+        Ablation(
+            "GWpilot: pilots pull every second", {"gw_pulling": 1.0, "gw_tries": 600}, "filling.a.GWpilot", AtLeast(93.0), "%"
+        ),
         Ablation(
             "DIRAC: quick commands, no delays, pilots ask again after a second",
             {"dirac_command": 0.01, "dirac_command_task": 0.0, "dirac_classify": 0.0, "dirac_complete": 0.0,

@@ -89,18 +89,18 @@ EXPERIMENT = Experiment(
         Claim("pilot.long", "pilot overhead, long tests, median", Printed(30.0), "s"),
         Claim(
             "scheduling.long", "scheduling overhead, long tests, median", Printed(7.0), "s",
-            "8 s in test d alone. In e and f, where pilots start slowly, tasks wait for a pilot, which counts as scheduling here as there; "
-            "the paper's pilots came sooner than their count tells.",
+            "8 s in test d alone. Where pilots start slowly, above all in e, tasks wait for one, which counts as scheduling here as "
+            "there; the paper's pilots came sooner than their count tells.",
         ),
         Claim("scheduling.ratio", "scheduling overhead, short over long, medians", AtLeast(1.0, "short is higher"),
               note="As above: our pilots are fewer in the long tests than the paper's."),
         Claim("scheduling.long.above", "scheduling overhead, long: mean over third quarter", AtLeast(1.0, "mean outside")),
         Claim(
             "pilot.long.above", "pilot overhead, long: mean over third quarter", AtLeast(1.0, "mean outside"),
-            note="The paper's few tasks with a great overhead come from pilots that die silently and from slow transfers: not modelled.",
+            note="The paper does not say what a few tasks waited for; pilots that die silently and slow transfers are not modelled.",
         ),
         Claim("pilot.ratio", "pilot overhead, long over short, means", AtLeast(1.0, "higher with larger outputs"),
-              note="Our transfers are 0.4 s longer, but more pilots are idle in long tests and ask sooner after they are chosen."),
+              note="Our transfers are longer, too, but in long tests more pilots are idle and ask sooner after they are chosen."),
         Claim("application.ratio", "application overhead, short over long, medians", Between(0.5, 2.0, "similar")),
         Claim("pilot.pulling.60", "pilot overhead with twice the pulling interval", Between(1.7, 2.3, "follows it")),
         Claim("scheduling.interval.20", "scheduling overhead with twice the interval", Between(1.5, 2.5, "follows it")),

@@ -104,6 +104,7 @@ class PilotSystem(ABC):
     def returned(self, task: int) -> None:
         """A task failed and is put back."""
 
+    @abstractmethod
     def go_on(self, pilot: Pilot) -> None:
         """A pilot whose task failed is kept."""
 
@@ -156,8 +157,9 @@ class PilotSystem(ABC):
         self.pending -= 1
         self.wants_pilots()
 
+    @abstractmethod
     def wants_pilots(self) -> None:
-        """There is room for another pilot."""
+        """There may be room for another pilot."""
 
     def _start(self) -> None:
         self.pending -= 1

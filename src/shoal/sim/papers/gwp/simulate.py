@@ -71,8 +71,8 @@ DIANE_PARAMETERS = (
         "diane_submission",
         5.1,
         Source.FITTED,
-        "seconds, one after another; 6.2.2 says about 1,000 an hour at most, that is 3.6 s, and above 3 s for each contact with the "
-        "broker; table 6 has 625 to 685 an hour in a to c",
+        "seconds, one after another; 6.2.2 says about 1,000 an hour at most, that is 3.6 s, and above 3 s for each contact with "
+        "the broker; table 6 has 625 to 685 an hour in a to c",
         fitted_to=f"makespan.a.{DIANE}",
     ),
     Parameter("diane_request", 1.0 / 115.0, Source.PAPER, "DIANE 6.5: dispatch peaks of 110 to 120 Hz"),

@@ -99,7 +99,8 @@ class ScriptOptions:
 
 
 class ScriptedSystem(PilotSystem):
-    """A system whose tasks come from a script that runs one command after another."""
+    """A system whose tasks come from a script that runs one command after another. Pilots whose task failed always end, and
+    new ones are asked for at intervals."""
 
     def __init__(self, grid: GridTest, seed: int, script: ScriptOptions) -> None:
         super().__init__(grid, seed)
@@ -114,6 +115,12 @@ class ScriptedSystem(PilotSystem):
 
     def begin(self) -> None:
         self._next_group([0.0] * self.grid.managed, 0)
+
+    def go_on(self, pilot: Pilot) -> None:
+        raise AssertionError("a pilot whose task failed ends here")
+
+    def wants_pilots(self) -> None:
+        return
 
     def show_end(self, since: float) -> None:
         """From now on the script can see that a task has ended."""
