@@ -107,7 +107,7 @@ def test_a_guided_pilot_suits_exactly_where_one_of_the_tasks_would(
     kinds: list[TaskKind], tags: dict[str, object]
 ) -> None:
     text = require_any(kinds)
-    asked = [kind for kind in kinds if kind.count]
+    asked = [kind for kind in kinds if kind.tasks]
     if any(not kind.require for kind in asked) or not asked:
         assert text == ""
     else:
@@ -116,9 +116,9 @@ def test_a_guided_pilot_suits_exactly_where_one_of_the_tasks_would(
 
 @given(KINDS, TAGS)
 def test_the_guided_rank_is_the_weighted_sum(kinds: list[TaskKind], tags: dict[str, object]) -> None:
-    text, total = rank_all(kinds), sum(kind.count for kind in kinds)
-    ranked = [kind for kind in kinds if kind.rank and kind.count and kind.priority]
-    terms = [kind.priority * rank_of(parse(kind.rank), tags, {}) * kind.count / total for kind in ranked]
+    text, total = rank_all(kinds), sum(kind.tasks for kind in kinds)
+    ranked = [kind for kind in kinds if kind.rank and kind.tasks and kind.priority]
+    terms = [kind.priority * rank_of(parse(kind.rank), tags, {}) * kind.tasks / total for kind in ranked]
     if ranked and text:
         assert abs(rank_of(parse(text), tags, {}) - sum(terms)) <= 1e-9 * (1.0 + sum(map(abs, terms)))
     else:

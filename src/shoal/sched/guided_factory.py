@@ -33,7 +33,7 @@ class TaskKind(NamedTuple):
     require: str  # "": any pilot
     rank: str  # "": no preference
     priority: float
-    count: int
+    tasks: int
 
 
 class Site(NamedTuple):
@@ -62,7 +62,7 @@ class Order(NamedTuple):
 
 def require_any(kinds: Iterable[TaskKind]) -> str:
     """The requirement of a guided pilot: that of any of the tasks. Empty if one of them takes any pilot, or there is none."""
-    texts = sorted({kind.require.strip() for kind in kinds if kind.count > 0})
+    texts = sorted({kind.require.strip() for kind in kinds if kind.tasks > 0})
     if not texts or "" in texts:
         return ""
     parts: list[Vertex] = []
@@ -74,12 +74,12 @@ def require_any(kinds: Iterable[TaskKind]) -> str:
 
 def rank_all(kinds: Sequence[TaskKind]) -> str:
     """The rank of a guided pilot: the sum of priority x rank x number of tasks / all tasks. Empty if no task has one."""
-    total = sum(kind.count for kind in kinds)
+    total = sum(kind.tasks for kind in kinds)
     weights: dict[str, float] = {}
     for kind in kinds:
         text = kind.rank.strip()
-        if text and kind.count > 0:
-            weights[text] = weights.get(text, 0.0) + kind.priority * kind.count / total
+        if text and kind.tasks > 0:
+            weights[text] = weights.get(text, 0.0) + kind.priority * kind.tasks / total
     terms: list[Vertex] = [
         Chain(Constant(weight), (("*", parse(text, "rank").root),))
         for text, weight in sorted(weights.items())

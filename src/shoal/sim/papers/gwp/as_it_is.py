@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from random import Random
 from typing import NamedTuple
 
 from shoal.model.policy import Policy
@@ -20,7 +19,7 @@ from shoal.sim.papers.gwp.pilots import GridTest, Life
 from shoal.sim.papers.gwp.workload import MACHINES, is_long, output_bytes, seconds_of
 from shoal.sim.planning.description import Arrival, Description, Pilots, ServerTimes, Site, Storage
 from shoal.sim.planning.outcome import Outcome
-from shoal.sim.planning.workloads import Batch, Job
+from shoal.sim.planning.workloads import Batch, Given, Job
 from shoal.sim.planning.world import PlanningWorld
 
 FASTER = "X5365"
@@ -42,16 +41,6 @@ class AsItIs(NamedTuple):
 
     makespan: float  # seconds
     filling: float  # per cent, until as many tasks are left as in the paper's measure
-
-
-class _Given(NamedTuple):
-    """Jobs with the durations of the paper."""
-
-    jobs: tuple[Job, ...]
-
-    def draw(self, rng: Random) -> Batch:
-        """The same each time."""
-        return Batch(self.jobs)
 
 
 def arrivals(lives: Sequence[Life], long_tasks: bool) -> list[Arrival]:
@@ -92,7 +81,7 @@ def run_shoal(
         task_start=Uniform(pulling[0] + before, pulling[1] + before) if any(pulling) else Constant(before),
         policy=policy,
     )
-    outcome = PlanningWorld(description, (_Given(jobs),), seed).run()
+    outcome = PlanningWorld(description, (Given(Batch(jobs)),), seed).run()
     return AsItIs(outcome.makespan, filling(outcome, grid.managed, sum(pulling) / 2))
 
 

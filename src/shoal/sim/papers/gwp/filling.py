@@ -156,8 +156,8 @@ def _claims() -> tuple[Claim, ...]:
                 f"({test}) filling rate, interval and chunk by Shoal's engine",
                 Printed(TABLE_6[test, GWPILOT].filling),
                 "%",
-                "The engine's own policy of intervals, on a twentieth of the tasks and pilots; that a pilot asks 20 to 30 s after it "
-                "was chosen is modelled as a delay, and there is no script.",
+                "The engine's own policy of intervals, on a twentieth of the tasks and pilots; that a pilot asks 20 to 30 s "
+                "after it was chosen is modelled as a delay, and there is no script.",
             )
         )
     for test in SHORT + LONG:

@@ -67,7 +67,8 @@ def measure(inputs: Inputs) -> Measured:
 
 def _box(samples: list[Seconds]) -> Box:
     together = np.concatenate(samples)
-    return Box(*(float(one) for one in np.quantile(together, (0.25, 0.5, 0.75))), float(np.mean(together)))
+    low, middle, high = (float(one) for one in np.quantile(together, (0.25, 0.5, 0.75)))
+    return Box(low, middle, high, float(np.mean(together)))
 
 
 def _above(box: Box) -> float:
@@ -89,15 +90,15 @@ EXPERIMENT = Experiment(
         Claim("pilot.long", "pilot overhead, long tests, median", Printed(30.0), "s"),
         Claim(
             "scheduling.long", "scheduling overhead, long tests, median", Printed(7.0), "s",
-            "8 s in test d alone. Where pilots start slowly, above all in e, tasks wait for one, which counts as scheduling here as "
-            "there; the paper's pilots came sooner than their count tells.",
+            "8 s in test d alone. Where pilots start slowly, above all in e, tasks wait for one, which counts as scheduling here "
+            "as there; the paper's pilots came sooner than their count tells.",
         ),
         Claim("scheduling.ratio", "scheduling overhead, short over long, medians", AtLeast(1.0, "short is higher"),
               note="As above: our pilots are fewer in the long tests than the paper's."),
         Claim("scheduling.long.above", "scheduling overhead, long: mean over third quarter", AtLeast(1.0, "mean outside")),
         Claim(
             "pilot.long.above", "pilot overhead, long: mean over third quarter", AtLeast(1.0, "mean outside"),
-            note="The paper does not say what a few tasks waited for; pilots that die silently and slow transfers are not modelled.",
+            note="The paper does not say what a few tasks waited for; silent deaths and slow transfers are not modelled.",
         ),
         Claim("pilot.ratio", "pilot overhead, long over short, means", AtLeast(1.0, "higher with larger outputs"),
               note="Our transfers are longer, too, but in long tests more pilots are idle and ask sooner after they are chosen."),
