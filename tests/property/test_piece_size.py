@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from random import Random
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.sched.size import Sizes, Slot, Speed, end_together, next_piece
@@ -82,6 +82,7 @@ def test_every_unit_is_in_exactly_one_piece(units: int, costs: list[float], fixe
     assert reach == units
 
 
+@settings(max_examples=settings().max_examples // 4)
 @given(
     st.integers(2_000, 20_000), st.integers(2, 16), st.floats(0.0, 1.5), st.floats(0.0, 2.0), st.integers(0, 10**6)
 )  # fmt: skip
@@ -98,6 +99,7 @@ def test_never_much_worse_than_the_best_equal_size(
     assert adaptive <= 1.15 * best + 4.0 * (fixed + slowest) + 2.0
 
 
+@settings(max_examples=settings().max_examples // 4)
 @given(st.integers(0, 10**6), st.floats(0.6, 1.2))
 def test_better_than_any_one_size_in_the_middle_of_very_different_processors(seed: int, spread: float) -> None:
     """Tasks of equal size, two to five for each processor, as people make them."""
