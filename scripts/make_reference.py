@@ -199,6 +199,11 @@ after = ["fit"]
 after_any = ["prepare"]           # has ended, in whatever way
 command = ["./plot", "{i}"]
 array = "1-12%4"
+
+[[tasks]]                         # --- divisible work, cut into pieces as pilots ask for them
+name = "simulate"
+command = ["./simulate", "--first", "{first}", "--events", "{count}"]
+units = 100_000
 """
 
 

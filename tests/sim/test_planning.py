@@ -16,7 +16,7 @@ from shoal.sim.network import Link
 from shoal.sim.planning.description import Arrival, Cut, Description, Downtime, Pilots, ServerTimes, Site, Storage
 from shoal.sim.planning.outcome import Outcome
 from shoal.sim.planning.prediction import predict
-from shoal.sim.planning.workloads import MERGING, Bag, Batch, Given, Job, TwoSteps, Workload
+from shoal.sim.planning.workloads import MERGING, Bag, Batch, Divisible, Given, Job, TwoSteps, Workload
 from shoal.sim.planning.world import PlanningWorld
 
 BAG = (Bag(40, Uniform(5.0, 20.0)),)
@@ -219,3 +219,11 @@ def test_a_prediction_is_in_order_and_adds_up() -> None:
     assert told[-1][0] == told[-1][1]
     areas = found.areas
     assert areas.useful / areas.total == pytest.approx(found.mean(lambda run: run.anatomy.utilisation), rel=0.05)
+
+
+def test_divisible_work_is_cut_so_that_different_hosts_end_together() -> None:
+    arrivals = tuple(Arrival(0.0, 1, speed) for speed in (0.5, 1.0, 2.0, 4.0))
+    outcome = simulate(Description(pilots=Pilots(arrivals=arrivals)), (Divisible(3_000, 0.5),))
+    assert outcome.makespan == pytest.approx(3_000 * 0.5 / 7.5, rel=0.03)
+    equal = simulate(Description(pilots=Pilots(arrivals=arrivals)), (Bag(8, Constant(3_000 * 0.5 / 8)),))
+    assert outcome.makespan < equal.makespan

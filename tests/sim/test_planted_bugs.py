@@ -16,8 +16,9 @@ from shoal.engine.engine import Engine
 from shoal.engine.matching import balance, choose_tasks, chunks, classes, lease_message
 from shoal.engine.pilots import exchange, lease_proofs, long_poll, losses, reconcile, server_pause
 from shoal.engine.state import State
-from shoal.engine.tasks import checkpoints, manual_retry, reports, runs
+from shoal.engine.tasks import checkpoints, divisible, manual_retry, reports, runs
 from shoal.model.ids import AttemptId
+from shoal.model.task.units import Units
 from shoal.pilot.agent.agent import Agent
 from shoal.pilot.agent.lease_dedup import LeaseDedup
 from shoal.pilot.agent.outbox import Outbox
@@ -110,6 +111,42 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         "if array.children and array.is_over:",
         "if array.children:",
         "child before parent|index",
+    ),
+    "a piece of divisible work is sent before it is durable": (
+        choose_tasks.LeaseRound.lease_from,
+        "or not is_first or spec.units is not None",
+        "or not is_first",
+        "units not durable",
+    ),
+    "a piece is leased whose units are not written": (
+        divisible.cut,
+        "state.change(ArrayTable(run.number, array.first, work.text(array)))",
+        "pass",
+        "units not durable",
+    ),
+    "the rest of divisible work begins one unit late": (
+        Units.take,
+        "Units(self.first + count, self.size - count)",
+        "Units(self.first + count + (self.size > count), self.size - count)",
+        "units: .*are in two tasks, or in none|units not durable",
+    ),
+    "a piece is told other units than it has": (
+        lease_message._shared,
+        'own = {"SHOAL_FIRST": str(spec.units.first), "SHOAL_COUNT": str(spec.units.size)}',
+        'own = {"SHOAL_FIRST": "0", "SHOAL_COUNT": str(spec.units.size)}',
+        "units not durable",
+    ),
+    "who waits for divisible work does not wait for its rest": (
+        divisible._add_rest,
+        "child.unmet = {*child.unmet, first}",
+        "pass",
+        "child before parent|index",
+    ),
+    "units that were done count twice": (
+        State.count_final,
+        "array.run.works[array.spec.name].done += array.spec.units.size",
+        "array.run.works[array.spec.name].done += 2 * array.spec.units.size",
+        "index: .*units counted as done",
     ),
     "a freed slot is not given back": (
         State.drop_attempt,
@@ -336,7 +373,9 @@ LATELY: dict[str, int] = {
     "a new pilot does not sweep what died pilots and guards left on its machine": 3,
     "no attempt check: any report counts for whatever runs now": 18,
     "forgotten held list: nobody asks what a pilot lacks": 0,
-    "half a held list: nobody asks what a pilot lacks of its chunks": 11,
+    "half a held list: nobody asks what a pilot lacks of its chunks": 7,
+    "a piece of divisible work is sent before it is durable": 2,
+    "a refused report is forgotten": 5,
     "the agent begins an attempt it has seen before": 11,
     "the agent forgets a report once it is sent": 0,
     "an exclusive task is handed out again before its hold ends": 2,
@@ -347,15 +386,15 @@ LATELY: dict[str, int] = {
     "children are released by the first success of their parents": 2,
     "a restart forgets chunks: their elements are handed out again beside their pilot": 15,
     "nonce not compared: a run of another history is taken for this one": 27,
-    "a lease that was seen is dropped silently": 3,
+    "a lease that was seen is dropped silently": 11,
     "a late report is adopted from anyone": 2,
     "what something between says is taken for the server's word": 1,
     "a server that was frozen ends what was orphaned before": 39,
     "after a defect the half-changed state is kept": 1,
-    "after a defect the engine is rebuilt from what was committed before, not behind what it handed out": 2,
+    "after a defect the engine is rebuilt from what was committed before, not behind what it handed out": 0,
     "a checkpoint of a copy that was given up counts": 11,
-    "a checkpoint is acknowledged before it is durable": 3,
-    "a lost task begins at its beginning": 1,
+    "a checkpoint is acknowledged before it is durable": 1,
+    "a lost task begins at its beginning": 3,
     "a checkpoint is kept for the neighbour of its task": 1,
 }
 

@@ -30,7 +30,7 @@ def fingerprint(path: str, state: os.stat_result, budget: int) -> str:
 
 def is_compared(spec: Spec) -> bool:
     """True for a sweep whose tasks are compared one by one, and not only as a whole."""
-    return spec.sweep is not None and 1 <= spec.sweep.count <= MAX_COMPARED
+    return spec.sweep is not None and spec.units is None and 1 <= spec.sweep.count <= MAX_COMPARED
 
 
 def texts_with_files(submission: Submission, spec: Spec) -> list[str]:

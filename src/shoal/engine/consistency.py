@@ -9,6 +9,7 @@ from shoal.engine.matching.classes import Leasable, key_of
 from shoal.engine.records import SHARED, Array, Lane, Run, RunBound
 from shoal.engine.state import State
 from shoal.engine.tasks.dependencies import is_open, target_text
+from shoal.engine.tasks.divisible import check_work
 from shoal.engine.why.runs_and_tasks import why_task
 from shoal.model.rangeset import RangeSet
 from shoal.model.states import PilotState, Rerun, TaskState
@@ -30,6 +31,7 @@ def check(state: State) -> list[str]:
             wrong.append(f"r{run.number}: {done} elements done, {run.settled} counted by state")
         if not run.open and (run.finished is not None) != (run.settled == run.total):
             wrong.append(f"r{run.number}: finished={run.finished} with {run.settled} of {run.total}")
+        wrong += check_work(run)
         if sum(array.succeeded for array in run.arrays) != run.finals.get("succeeded", 0):
             wrong.append(f"r{run.number}: successes do not add up")
     wrong += _pilots(state)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from shoal.engine.matching.eligibility import Eligibility
     from shoal.engine.matching.lease_message import SharedLease
     from shoal.engine.pilots.lease_proofs import Proofs
+    from shoal.engine.tasks.divisible import Work
 
 NOT_QUEUED = 0  # in place of the serial of an entry
 NESTED = 4e9  # more than two priorities can differ by
@@ -231,7 +232,8 @@ NO_APART: dict[int, int] = EmptyDict()
 NO_PARENTS: set[int] = EmptySet()
 NO_CHILDREN: list[Array] = EmptyList()
 NO_CHUNKS: list[Chunk] = EmptyList()
-SHARED: tuple[Sized, ...] = (NO_ELEMENTS, NO_TASKS, NO_TARGETS, NO_APART, NO_PARENTS, NO_CHILDREN, NO_CHUNKS)
+NO_WORKS: dict[str, Work] = EmptyDict()
+SHARED: tuple[Sized, ...] = (NO_ELEMENTS, NO_TASKS, NO_TARGETS, NO_APART, NO_PARENTS, NO_CHILDREN, NO_CHUNKS, NO_WORKS)
 
 
 @dataclass(slots=True, eq=False)
@@ -431,6 +433,7 @@ class Run:
     depth: int = 0  # how many tasks wait above it, each for the next
     firsts: list[int] = field(default_factory=list)
     bound: RunBound | None = None  # of a run with `max_running`
+    works: dict[str, Work] = NO_WORKS  # divisible ones, by the name of their table
 
     def array_of(self, element: int) -> Array | None:
         """The array an element belongs to."""

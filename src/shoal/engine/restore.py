@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from random import Random
+from typing import Any
 
 from shoal.engine.changes import ArrayRow, ChunkRow, PilotRow, RunRow, TaskRow
 from shoal.engine.matching.chunks import enter
@@ -31,6 +32,7 @@ from shoal.engine.records import (
 from shoal.engine.snapshot import FinalRange, Snapshot
 from shoal.engine.state import State
 from shoal.engine.tasks.dependencies import enter as enter_dependency
+from shoal.engine.tasks.divisible import enter_work
 from shoal.engine.tasks.nested import place
 from shoal.engine.tasks.runs import add_array, link, make_array, meet, release_begun
 from shoal.model.ids import PARENT, AttemptId, TaskId
@@ -146,20 +148,22 @@ def _waits(array: Array) -> bool:
 
 def _arrays(state: State, arrays: list[ArrayRow]) -> Iterator[Array]:
     """Each array, entered into its run, in order."""
-    for number, first, spec in _specs(sorted(arrays)):
+    for number, first, spec, table in _specs(sorted(arrays)):
         run = state.runs[number]
         array = make_array(state, run, first, spec)
         array.since = run.created
         add_array(run, array)
+        if spec.units is not None:
+            enter_work(array, table)
         yield array
 
 
-def _specs(arrays: list[ArrayRow]) -> Iterator[tuple[int, int, Spec]]:
-    """Run, first element and spec of each array. Texts are read many at a time, which takes half as long."""
+def _specs(arrays: list[ArrayRow]) -> Iterator[tuple[int, int, Spec, dict[str, Any]]]:
+    """Run, first element, spec and table of each array. Texts are read many at a time, which takes half as long."""
     for at in range(0, len(arrays), AT_ONCE):
         some = arrays[at : at + AT_ONCE]
         for row, task in zip(some, json.loads(f"[{','.join([row.task for row in some])}]"), strict=True):
-            yield row.run, row.first, stored_spec(task)
+            yield row.run, row.first, stored_spec(task), task
 
 
 def _finish(state: State, run: Run, low: int, high: int, to: TaskState) -> None:

@@ -180,6 +180,9 @@ class State:
     def write_run(self, run: Run) -> None:
         """Have a run's row written, with how far it is."""
         counts = {**run.finals, "live": run.live} if run.live else run.finals
+        if run.works:
+            works = run.works.values()
+            counts = {**counts, "units": sum(w.units for w in works), "units_done": sum(w.done for w in works)}
         text = ", ".join([f'"{name}": {count}' for name, count in counts.items()])  # JSON: a row for each report
         self.change(
             RunRow(
@@ -384,6 +387,8 @@ class State:
         array.add_done(low, high)
         if to is TaskState.SUCCEEDED:
             array.succeeded += high - low
+            if array.spec.units is not None:
+                array.run.works[array.spec.name].done += array.spec.units.size
         finals = array.run.finals
         finals[to.value] = finals.get(to.value, 0) + high - low
         if array.run.number in self.dependents:

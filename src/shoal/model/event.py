@@ -12,6 +12,7 @@ KINDS: dict[str, str] = {
     "run_finished": "every task of a run is final; data: counts by state",
     "tasks_added": "an open run got more tasks; data: first, tasks",
     "run_reopened": "a person retried tasks of a finished run, which is open again; data: tasks",
+    "piece_cut": "a piece of divisible work was made for a pilot; data: first, units",
     "tasks_leased": "attempts were handed to a pilot; data: attempts, chunks ([first attempt, how many])",
     "tasks_started": "a pilot began attempts; data: attempts",
     "end_uncertain": "an exclusive or never task began where it might outlive its pilot and guard; data: why",

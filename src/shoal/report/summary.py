@@ -267,6 +267,8 @@ def summary_lines(info: Mapping[str, Any], tally: Tally, wall: float | None) -> 
     left = total - done_of(info)
     if left:
         parts.append(f"{left:,} not finished")
+    if units_of(info):
+        parts.append(units_text(info))
     line = f"{run}{' ' + info['name'] if info['name'] else ''}: {many(total, 'task')}: {', '.join(parts)}"
     if wall is not None:
         line += f" in {show_duration(wall)}"
@@ -304,6 +306,17 @@ def running_of(row: Mapping[str, Any]) -> int:
     return int(row["counts"].get("running", live_of(row)))
 
 
+def units_of(row: Mapping[str, Any]) -> int:
+    """How many units of divisible work a run has; 0 if it has no such work."""
+    return int(row["counts"].get("units", 0))
+
+
+def units_text(row: Mapping[str, Any]) -> str:
+    """`300 of 1,000 units done`; empty without divisible work."""
+    units = units_of(row)
+    return f"{int(row['counts'].get('units_done', 0)):,} of {many(units, 'unit')} done" if units else ""
+
+
 def counts_text(row: Mapping[str, Any]) -> str:
     """How many tasks of a run are in which state; what is empty is left out."""
     counts, live = row["counts"], live_of(row)
@@ -320,4 +333,5 @@ def counts_text(row: Mapping[str, Any]) -> str:
         ("waiting", waiting),
         *((state, counts.get(state, 0)) for state in FINAL[1:]),
     ]
-    return ", ".join(f"{count:,} {state}" for state, count in shown if count > 0)
+    parts = [f"{count:,} {state}" for state, count in shown if count > 0]
+    return ", ".join([*parts, *filter(None, [units_text(row)])])

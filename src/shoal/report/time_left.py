@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from shoal.report.data_source import Json
-from shoal.report.summary import done_of
+from shoal.report.summary import done_of, units_of
 
 if TYPE_CHECKING:
     from shoal.sched.vector.forecast import Forecast
@@ -96,6 +96,8 @@ class Observed:
 
     def forecast(self, row: Mapping[str, Any], running: Sequence[Running], slots: int) -> Forecast | None:
         """The forecast of a run with this row, in which so many tasks run at once; None if too little is known."""
+        if units_of(row):
+            return None  # how many pieces there will be, and how long they will take, is decided as they are cut
         left, later = row["total"] - done_of(row), int(row["counts"].get("waiting", 0))
         slots = min(max(slots, len(running)), left - later)
         if not self._ends or slots < 1 or later > MOST_LATER * row["total"]:

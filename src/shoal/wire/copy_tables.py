@@ -9,6 +9,7 @@ from typing import Any, Optional
 from shoal.model.errors import BadInput, echo
 from shoal.model.rangeset import RangeSet
 from shoal.model.states import FINAL
+from shoal.model.task.units import Units, read_units
 from shoal.wire.did_you_mean import did_you_mean
 from shoal.wire.task import parse_spec
 
@@ -47,7 +48,7 @@ def copy_tables(
     """The tables of arrays, each given by its first element, for the chosen elements (None: all) and with changes. What
     waited for a table of which nothing is left waits for it no longer."""
     found: list[dict[str, Any]] = []
-    for first, table in arrays:
+    for first, table in _joined(arrays, chosen):
         copied = dict(table) if chosen is None else _some(table, first, chosen)
         if copied is not None:
             copied.pop("visible", None)  # evidence of files as they were then; they may have changed since
@@ -60,6 +61,31 @@ def copy_tables(
         if copied.get("after"):
             copied["after"] = [name for name in copied["after"] if name in names]
     return found
+
+
+def _joined(
+    arrays: Sequence[tuple[int, Mapping[str, Any]]], chosen: Optional[RangeSet]
+) -> list[tuple[int, Mapping[str, Any]]]:
+    """The arrays, but of divisible work those with the chosen pieces, joined where they are neighbours: they are cut anew."""
+    found: list[tuple[int, Mapping[str, Any]]] = []
+    pieces: dict[str, list[tuple[Units, int, Mapping[str, Any]]]] = {}
+    for first, table in arrays:
+        if table.get("units") is None:
+            found.append((first, table))
+        elif chosen is None or first in chosen:
+            pieces.setdefault(table.get("name", ""), []).append((read_units(table["units"], "units"), first, table))
+    for parts in pieces.values():
+        parts.sort(key=lambda part: part[0])
+        at = 0
+        while at < len(parts):
+            units, first, table = parts[at]
+            end = units.first + units.size
+            at += 1
+            while at < len(parts) and parts[at][0].first == end:
+                end += parts[at][0].size
+                at += 1
+            found.append((first, {**table, "units": Units(units.first, end - units.first).table()}))
+    return sorted(found, key=lambda one: one[0])
 
 
 def _some(table: Mapping[str, Any], first: int, chosen: RangeSet) -> Optional[dict[str, Any]]:

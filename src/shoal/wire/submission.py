@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shoal.model.errors import BadInput, NotFound, TooLarge, echo
@@ -41,6 +41,7 @@ def parse_submission(data: Any) -> Submission:
         )  # fmt: skip
     specs = _parse_specs(tasks)
     _check_graph(specs)
+    _check_divisible(specs, bool(data.get("open")))
     total = sum(spec.count for spec in specs)
     if total > MAX_ELEMENTS:
         hint = f"at most {MAX_ELEMENTS} a run"
@@ -61,13 +62,36 @@ def parse_submission(data: Any) -> Submission:
     )
 
 
+def _check_divisible(specs: Sequence[Spec], is_open: bool) -> None:
+    """Pieces are told to be of one work by its name; in an open run the submitter numbers the tasks."""
+    divisible = [at for at, spec in enumerate(specs) if spec.units is not None]
+    if is_open and divisible:
+        raise BadInput(
+            "an open run has no divisible tasks", code="usage", field="units", hint="submit a run of its own"
+        )
+    reach: dict[str, int] = {}
+    for at in sorted(divisible, key=lambda at: specs[at].units or (0, 0)):
+        name, units = specs[at].name, specs[at].units
+        assert units is not None
+        if units.first < reach.get(name, 0):
+            what = f"two tasks are named {echo(name)!r}" if name else "the name is missing"
+            hint = "a run with several divisible tables tells them by their names"
+            raise BadInput(what, code="duplicate_name", field=f"tasks[{at}].name", hint=hint)
+        reach[name] = units.first + units.size
+
+
 def parse_addition(data: Any) -> tuple[int, Submission]:
     """Tasks for an open run, checked, and the element that they begin with."""
     if not isinstance(data, Mapping):
         raise BadInput("expected an object", code="want_object")
     if unknown := [key for key in data if key not in ("first", "tasks")]:
         raise BadInput(f"unknown field {echo(unknown[0])!r}", code="unknown_field", hint="known: first, tasks")
-    return whole(1, MAX_ELEMENTS)(data.get("first"), "first"), parse_submission({"tasks": data.get("tasks")})
+    first, submission = (
+        whole(1, MAX_ELEMENTS)(data.get("first"), "first"),
+        parse_submission({"tasks": data.get("tasks")}),
+    )
+    _check_divisible(submission.specs, True)
+    return first, submission
 
 
 def _parse_specs(tasks: list[Any]) -> list[Spec]:
@@ -96,7 +120,7 @@ def _check_graph(specs: list[Spec]) -> None:
     """Names are unique, parents exist, and nothing waits for itself [input E37-E40]."""
     by_name: dict[str, int] = {}
     for at, spec in enumerate(specs):
-        if spec.name and spec.name in by_name:
+        if spec.name and spec.name in by_name and (spec.units is None or specs[by_name[spec.name]].units is None):
             raise BadInput(
                 f"two tasks are named {echo(spec.name)!r}", code="duplicate_name", field=f"tasks[{at}].name",
                 hint="names tie tasks together: give each its own",

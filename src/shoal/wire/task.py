@@ -17,6 +17,7 @@ from shoal.model.task.shell_quote import check_shell
 from shoal.model.task.spec import FIELDS, Spec
 from shoal.model.task.sweep import HOLE, PATH_PARTS, Sweep, holes, path_part, unknown_parts
 from shoal.model.task.task_field import Field, task_fields
+from shoal.model.task.units import FIRST
 from shoal.wire.did_you_mean import did_you_mean
 
 _FORM = re.compile(
@@ -41,13 +42,15 @@ def parse_spec(data: Any, table: type[Spec] = Spec) -> Spec:
             raise BadInput(f"unknown field {echo(name)!r}", code="unknown_field", hint=hint)
         got[name] = fields[name].read(value, name)
     _check_command(got, fields)
-    if "params" in got and "array" in got:
-        raise BadInput("params and array together", code="bad_array", field="array", hint="give one of them")
+    both = [name for name in ("params", "array", "units") if name in got]
+    if len(both) > 1:
+        raise BadInput(f"{both[0]} and {both[1]} together", code="bad_array", field=both[1], hint="give one of them")
     spec = table.given(got)
     _check_placeholders(spec)
     if spec.stdin_data and spec.stdin is not None:
         raise BadInput("stdin and stdin_data together", code="required", field="stdin_data", hint="give one of them")
     _check_order(spec)
+    _check_units(spec)
     _check_reruns(spec)
     if "checkpoint_every" in got and not spec.checkpoint and spec.checkpoint_every != Spec.checkpoint_every:
         hint = "checkpoint_every goes with the files in checkpoint"
@@ -143,6 +146,15 @@ def _check_order(spec: Spec) -> None:
             f"{spec.count} tasks are too many to be put in order", code="bad_array", field="order",
             hint=f"at most {MAX_ORDERED}; write the parameters in the order you want",
         )  # fmt: skip
+
+
+def _check_units(spec: Spec) -> None:
+    """Each piece of divisible work needs files of its own for its streams, which only its first unit tells apart."""
+    for field in ("stdout", "stderr") if spec.units is not None else ():
+        name = getattr(spec, field)
+        if name and FIRST not in holes(name):
+            hint = "put {first} into its name, e.g. out/{first}.txt"
+            raise BadInput(f"every piece would write to {echo(name)!r}", code="same_file", field=field, hint=hint)
 
 
 def _check_reruns(spec: Spec) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.model.quantities import rate_text
-from shoal.report.summary import SAMPLE, Tally, summary_lines, tally_run
+from shoal.report.summary import SAMPLE, Tally, counts_text, summary_lines, tally_run
 from tests.unit.report.fake_source import FakeSource, finished, run_info, task_row
 
 
@@ -125,3 +125,10 @@ def test_rates_are_given_in_a_readable_unit() -> None:
     assert rate_text(12.34) == "12.3/s"
     assert rate_text(0.5) == "30.0/min"
     assert rate_text(0.001) == "3.6/h"
+
+
+def test_units_of_divisible_work_are_told_beside_the_tasks() -> None:
+    counts = {"succeeded": 2, "units": 1_000, "units_done": 300}
+    info = run_info([{"command": ["x"], "units": 1_000}], counts=counts)
+    assert counts_text({**info, "total": 3}) == "2 succeeded, 1 ready, 300 of 1,000 units done"
+    assert "300 of 1,000 units done" in summary_lines({**info, "total": 3}, Tally(), None)[0]

@@ -42,6 +42,17 @@ def test_some_elements_of_sweeps_arrays_and_calls_keep_their_parameters() -> Non
     assert calls["calls"] == ["AAAC"]
 
 
+def test_pieces_of_divisible_work_are_joined_again_where_they_are_neighbours() -> None:
+    pieces = [{"first": 0, "count": 3, "cut": True}, {"first": 3, "count": 4, "cut": True}, {"first": 7, "count": 93}]
+    tables = [{"name": "sim", "units": units} for units in pieces]
+    tables.insert(1, {"name": "merge", "after": ["sim"]})
+    assert [(table["name"], table.get("units")) for table in copied(*tables)] == [("sim", 100), ("merge", None)]
+    some = copied(*tables, only="1,4")
+    assert [table["units"] for table in some] == [3, {"first": 7, "count": 93, "cut": False}]
+    (one,) = copied(*tables, only="3")
+    assert one["units"] == {"first": 3, "count": 4, "cut": False}
+
+
 def test_what_waited_for_a_table_that_is_left_out_waits_for_it_no_longer() -> None:
     tables = ({"name": "a"}, {"name": "b", "array": "1-3", "after": ["a"]}, {"name": "c", "after": ["a", "b"]})
     assert [(table["name"], table["after"]) for table in copied(*tables, only="3,5")] == [("b", []), ("c", ["b"])]

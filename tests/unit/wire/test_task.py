@@ -156,7 +156,7 @@ def test_an_unknown_field_hints_at_the_nearest() -> None:
 def test_the_table_is_the_contracts() -> None:
     # Beyond the documented list a function has its calls, what is called before and after them, how many one process
     # makes, and the modules and interpreters of its session; a sweep has an order [DIANE U10]; a checkpoint an interval
-    # [GWP G10]; streams have files, bytes and a bound; files are seen by evidence [ADR 0029].
+    # [GWP G10]; streams have files, bytes and a bound; files are seen by evidence [ADR 0029]; work may be divisible [DIANE U8].
     streams = {"stdin_data", "stdout", "stderr", "max_output"}
     of_functions = {"calls", "initializer", "finalizer", "max_tasks_per_child", "modules", "session"}
     assert set(FIELDS) == {
@@ -167,6 +167,7 @@ def test_the_table_is_the_contracts() -> None:
         "checkpoint_every",
         "visible",
         "max_memory",
+        "units",
     }
 
 
@@ -346,3 +347,56 @@ def test_equal_data_has_one_canonical_text() -> None:
 
 def test_a_far_off_word_gets_the_list() -> None:
     assert did_you_mean("zzz", ["b", "a"]) == "known: a, b"
+
+
+BAD_UNITS: list[Any] = [
+    0,
+    -1,
+    2**53,
+    10**30,
+    1.5,
+    "many",
+    True,
+    None,
+    [],
+    {"first": 0},
+    {"count": 0},
+    {"first": -1, "count": 5},
+]
+
+
+@pytest.mark.parametrize("bad", BAD_UNITS, ids=repr)
+def test_wrong_numbers_of_units_are_refused(bad: Any) -> None:
+    assert refused(task(units=bad)).field == "units"
+
+
+@pytest.mark.parametrize(
+    ("tasks", "more", "code", "place"),
+    [
+        ([task(units=5, array="1-3")], {}, "bad_array", "units"),
+        ([task(units=5, params={"x": "1..3"})], {}, "bad_array", "units"),
+        ([{"function": "AA==", "calls": ["AA=="], "units": 5}], {}, "unknown_field", "units"),
+        ([task(units=5, stdout="out.txt")], {}, "same_file", "stdout"),
+        ([task(units=5, command=["echo", "{frist}"])], {}, "unknown_param", "command"),
+        ([task(units=5)], {"open": True}, "usage", "units"),
+        ([task(units=5), task(units=6)], {}, "duplicate_name", "tasks[1].name"),
+        ([named("a") | {"units": 5}, named("a") | {"units": 6}], {}, "duplicate_name", "tasks[1].name"),
+        ([named("a") | {"units": 5}, named("a")], {}, "duplicate_name", "tasks[1].name"),
+        ([task(units={"first": 2**53 - 2, "count": 5})], {}, "range", "units"),
+        ([task(units=5, order="first", rerun="never", retries=1)], {}, "range", "retries"),
+    ],
+    ids=str,
+)
+def test_what_does_not_go_with_units_is_refused(tasks: list[Any], more: Any, code: str, place: str) -> None:
+    error = refused(*tasks, **more)
+    assert (error.code, error.field) == (code, place) and error.hint
+
+
+def test_units_are_one_task_whose_parameters_say_which_they_are() -> None:
+    (spec,) = parse_submission({"tasks": [task(units=100, stdout="{first}.txt")]}).specs
+    assert spec.count == 1 and spec.sweep is not None and spec.sweep.at(0) == {"first": 0, "count": 100}
+    parts = [
+        named("a") | {"units": {"first": 0, "count": 5}},
+        named("a") | {"units": {"first": 5, "count": 5, "cut": True}},
+    ]
+    assert [one.units for one in parse_submission({"tasks": parts}).specs] == [(0, 5, False), (5, 5, True)]

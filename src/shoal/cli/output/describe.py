@@ -12,6 +12,7 @@ from shoal.model.quantities import many, show_duration, show_size
 from shoal.model.task.shell_quote import fill_shell
 from shoal.model.task.spec import Spec
 from shoal.model.task.sweep import fill
+from shoal.model.task.units import read_units
 from shoal.report.summary import counts_text, done_of, live_of
 from shoal.wire.task import parse_spec
 
@@ -98,14 +99,22 @@ def describe_run(run: Json) -> Pairs:
         yield "at once", f"{run['max_running']:,} at most"
     for name, value in run["labels"].items():
         yield "label", f"{clean(name)}={clean(value)}"
+    works: set[str] = set()
     for array in run["arrays"][:MAX_SHOWN]:
         first, last = array["first"], array["first"] + array["count"] - 1
         elements = f"{run['run']}.{first}" + (f" .. {last}" if last > first else "")
+        if array["task"].get("units") is not None:
+            if array["name"] in works:
+                yield elements, _units_text(array["task"]["units"])
+                continue
+            works.add(array["name"])
         yield elements, f"{clean(array['name']) + ': ' if array['name'] else ''}{command_text(array['task'])}"
         for field, how in (("after", "after"), ("after_any", "after the end of")):
             if names := array["task"].get(field):
                 yield "", f"{how} {', '.join(clean(name) for name in names)}"
         params = array["task"].get("params") or array["task"].get("array")
+        if array["task"].get("units") is not None:
+            yield "", _units_text(array["task"]["units"])
         if params:
             yield "", f"for {shorten(clean(_params_text(params)), 120)}"
     if len(run["arrays"]) > MAX_SHOWN:
@@ -113,6 +122,11 @@ def describe_run(run: Json) -> Pairs:
     for span in run["spans"][:MAX_SHOWN]:
         elements = f"{run['run']}.{span['low']} .. {span['high'] - 1}"
         yield elements, f"{span['state']}: {clean(span['message'] or span['cause'])}"
+
+
+def _units_text(value: Any) -> str:
+    first, count, is_cut = read_units(value, "units")
+    return f"{many(count, 'unit')} from {first:,} on{'' if is_cut else ', not cut into pieces yet'}"
 
 
 def _params_text(params: Any) -> str:

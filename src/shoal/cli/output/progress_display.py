@@ -40,6 +40,8 @@ class Status:
     succeeded: int = 0
     failed: int = 0
     cancelled: int = 0
+    units: int = 0  # of divisible work
+    units_done: int = 0
     running: int = 0
     earlier: int = 0  # of the final ones: those that were final when the waiting began
     elapsed: float = 0.0
@@ -63,10 +65,12 @@ class Status:
 def parts_of(status: Status) -> dict[str, str]:
     """The parts of the line of progress, in order: counts, rate, time, what is left, pilots."""
     parts = {"done": f"{status.done:,}/{status.total:,}", "running": f"running {status.running:,}"}
+    if status.units:
+        parts["done"] = f"{status.units_done:,}/{status.units:,} units"
     parts["failed"] = f"failed {status.failed:,}"
     if status.cancelled:
         parts["cancelled"] = f"cancelled {status.cancelled:,}"
-    if status.rate > 0:
+    if status.rate > 0 and not status.units:
         parts["rate"] = rate_text(status.rate)
     parts["elapsed"] = show_duration(status.elapsed)
     if status.left is not None and status.done < status.total:
@@ -133,7 +137,7 @@ def reason_text(status: Status) -> str:
 
 def bar_of(status: Status) -> str:
     """`#####.....`"""
-    return bar_text(status.done, status.total, BAR)
+    return bar_text(status.units_done, status.units, BAR) if status.units else bar_text(status.done, status.total, BAR)
 
 
 class Display(Protocol):

@@ -24,7 +24,7 @@ from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_PAGE
 from shoal.model.quantities import many, show_duration
 from shoal.report.data_source import HttpSource
-from shoal.report.summary import Failure, Tally, done_of, live_of, summary_lines, tally_run, task_of
+from shoal.report.summary import Failure, Tally, done_of, live_of, summary_lines, tally_run, task_of, units_of
 
 AGAIN_WITHIN = 2.0  # a second Ctrl-C so soon cancels the run
 STUCK_AFTER = 2.0  # nothing running for so long: say why
@@ -141,7 +141,8 @@ class Watch:
             Status(
                 run=self.run, name=self._row["name"], total=self._row["total"], running=self._running(),
                 succeeded=counts.get("succeeded", 0), failed=counts.get("failed", 0) + counts.get("lost", 0),
-                cancelled=counts.get("cancelled", 0), earlier=self.earlier,
+                cancelled=counts.get("cancelled", 0), earlier=self.earlier, units=units_of(self._row),
+                units_done=counts.get("units_done", 0),
                 elapsed=now - self._began, pilots=self._facts.get("pilots", 0), slots=self._facts.get("slots", 0),
                 reason=self._reason, is_impossible=self._is_impossible, left=self._left,
             )

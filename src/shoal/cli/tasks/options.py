@@ -14,7 +14,7 @@ import click
 from shoal.cli.arguments.script import command_of, is_script, lacks_interpreter, options_of
 from shoal.cli.output.tables import clean, shorten
 from shoal.model.task.spec import FIELDS
-from shoal.model.task.task_field import Field
+from shoal.model.task.task_field import UNITS, Field
 
 F = TypeVar("F", bound=Callable[..., Any])
 # Keys of the context's metadata: all arguments as typed, and those after `--` (absent if there was none).
@@ -28,7 +28,8 @@ OTHER = "This command"
 # Options of run, sweep and submit by their parameters, as --help shows them.
 OPTION_GROUPS: dict[str, tuple[str, ...]] = {
     "Every day": (
-        "name", "cores", "memory", "time", "gpus", "retries", "array", "max_running", "after", "shell", "resume", "dry_run",
+        "name", "cores", "memory", "time", "gpus", "retries", "array", "units", "max_running", "after", "shell", "resume",
+        "dry_run",
     ),
     "Which pilots, and when": (
         "require", "rank", "max_memory", "disk", "licences", "container", "setup", "priority", "deadline", "order",
@@ -153,7 +154,7 @@ def task_options(fields: Mapping[str, Field] = FIELDS, without: Collection[str] 
             if not field.option.metavar:
                 made.append(click.option(*names, is_flag=True, help=about))
                 continue
-            number = kind if kind in (int, float) else None
+            number = int if field.kind is UNITS else kind if kind in (int, float) else None
             repeats = field.kind.option != "one"
             made.append(click.option(*names, metavar=field.option.metavar, help=about, type=number, multiple=repeats))
     return options(*made)

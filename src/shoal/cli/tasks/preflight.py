@@ -61,6 +61,8 @@ def _each(spec: Spec, text: str) -> Iterator[str]:
     if spec.sweep is None or not holes(text):
         yield _plain(spec, text)
         return
+    if spec.units is not None:
+        return  # which files pieces read is known when they are cut
     seen: set[str] = set()
     for k in range(min(spec.sweep.count, MAX_CHECKED)):
         filled = fill(text, spec.sweep.at(k))

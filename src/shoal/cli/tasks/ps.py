@@ -19,7 +19,7 @@ from shoal.model.quantities import many, show_duration
 from shoal.model.states import TaskState
 from shoal.report.data_source import HttpSource, Json, Source
 from shoal.report.run_names import find_run
-from shoal.report.summary import counts_text, done_of, running_of
+from shoal.report.summary import counts_text, done_of, running_of, units_of
 from shoal.report.time_left import forecast_by_rows
 from shoal.wire.did_you_mean import did_you_mean
 
@@ -74,9 +74,11 @@ def _list_runs(source: Source, state: str, name: str, limit: int | None, as_json
         return
     now = time.time()
     left = {run: f"{rough(f.p50)} (9 in 10: {rough(f.p90)})" for run, f in _forecasts(source, rows).items()}
-    print_lines(table(("run", "name", "state", "done", "tasks", "running", "failed", "age", "took", "left"), [
+    units = ("units",) if any(map(units_of, rows)) else ()
+    print_lines(table(("run", "name", "state", "done", "tasks", *units, "running", "failed", "age", "took", "left"), [
         (
-            row["run"], row["name"] or "-", run_state(row), done_of(row), row["total"], running_of(row),
+            row["run"], row["name"] or "-", run_state(row), done_of(row), row["total"], *(_units(row) for _ in units),
+            running_of(row),
             row["counts"].get("failed", 0) + row["counts"].get("lost", 0), show_duration(max(0.0, now - row["created"])),
             show_duration(max(0.0, (row["finished"] or now) - row["created"])), left.get(row["run"], "-"),
         ) for row in rows
@@ -91,6 +93,11 @@ def _list_runs(source: Source, state: str, name: str, limit: int | None, as_json
         else:
             goes_on = f"`shoal wait {unfinished}` starts one and the work goes on"
             say(f"no server is running, so nothing new is started; {goes_on}")
+
+
+def _units(row: Json) -> str:
+    """`300/1,000` units of divisible work."""
+    return f"{row['counts'].get('units_done', 0):,}/{units_of(row):,}" if units_of(row) else "-"
 
 
 def _forecasts(source: Source, rows: list[Json]) -> dict[str, Forecast]:

@@ -88,7 +88,11 @@ def run(context: click.Context, /, arguments: tuple[str, ...], **options: Any) -
         draft = _draft(context, session, arguments, options, may_sweep=False)
         return _start(session, draft, options, is_run=True)
     except ShoalError as error:
-        is_single = _is_single(draft) if draft is not None else COMMAND in context.meta and not options["array"]
+        is_single = (
+            _is_single(draft)
+            if draft is not None
+            else COMMAND in context.meta and not (options["array"] or options["units"])
+        )
         if isinstance(error, BadInput) or not is_single:
             raise
         say(error.line)
@@ -98,7 +102,7 @@ def run(context: click.Context, /, arguments: tuple[str, ...], **options: Any) -
 @click.command(cls=CommandWithArguments)
 @click.argument("arguments", nargs=-1, metavar="NAME=VALUES...")
 @RUN_OPTIONS
-@task_options(without=("array",))
+@task_options(without=("array", "units"))
 @QUIET_OPTION
 @json_option
 @server_option
@@ -238,7 +242,7 @@ def _start(session: Session, draft: Draft, options: dict[str, Any], is_run: bool
 
 def _is_single(draft: Draft) -> bool:
     """True for one command on the command line: it is shown, and ends, as if it had run here."""
-    return draft.submission.count == 1 and not draft.origin
+    return draft.submission.count == 1 and not draft.origin and draft.submission.specs[0].units is None
 
 
 def _check(draft: Draft, session: Session, options: dict[str, Any]) -> Draft:
@@ -333,7 +337,9 @@ def _note_unused(draft: Draft) -> None:
         if spec.sweep is not None and not draft.origin:
             used = {name for text in spec.texts for name in holes(text)}
             unused = [name for name in spec.sweep.names if name not in used and name != "i"]
-            if unused:
+            if unused and spec.units is not None:
+                say(f"note: the command does not use {{{unused[0]}}}; it has to read SHOAL_FIRST and SHOAL_COUNT")
+            elif unused:
                 say(f"note: the command does not use {{{unused[0]}}}")
 
 
@@ -341,6 +347,7 @@ def _dry_run(session: Session, draft: Draft, options: dict[str, Any]) -> int:
     """Print what would be submitted: count, first commands, needs, directory; and with --resume, what would not run."""
     submission = draft.submission
     resumed: dict[str, Any] = {}
+    tasks = submission.count
     if options["resume"] or options["strict"] or any(spec.require or spec.rank for spec in submission.specs):
         _await_pilot(session)
         answer, client = send(session, draft, options["resume"], options["strict"], dry_run=True)
@@ -348,12 +355,13 @@ def _dry_run(session: Session, draft: Draft, options: dict[str, Any]) -> int:
         _print_warnings(answer)
         if options["resume"]:
             resumed = {name: answer.get(name) for name in ("reused", "reuses", "reruns")}
+            tasks = int(answer["tasks"])  # divisible work is cut as it was
     if options["as_json"]:
-        tasks = [
+        specs = [
             {"name": spec.name, "count": spec.count, "commands": [shlex.join(c) for c in commands(spec)]}
             for spec in submission.specs
         ]
-        print_json({"dry_run": True, "tasks": submission.count, "cwd": submission.cwd, "specs": tasks, **resumed})
+        print_json({"dry_run": True, "tasks": tasks, "cwd": submission.cwd, "specs": specs, **resumed})
         return 0
     click.echo(f"{many(submission.count, 'task')} would be submitted; nothing was.")
     for spec in submission.specs[:20]:
@@ -361,7 +369,8 @@ def _dry_run(session: Session, draft: Draft, options: dict[str, Any]) -> int:
         after = f", after {clean(', '.join(spec.after))}" if spec.after else ""
         after += f", after the end of {clean(', '.join(spec.after_any))}" if spec.after_any else ""
         directory = "a directory of its own" if spec.cwd == OWN else spec.cwd or draft.submission.cwd
-        click.echo(f"  {title}{spec.count:,} x {needs_text(spec)}{after}, in {clean(directory)}")
+        how_many = f"{spec.units.size:,} units in pieces" if spec.units is not None else f"{spec.count:,}"
+        click.echo(f"  {title}{how_many} x {needs_text(spec)}{after}, in {clean(directory)}")
         for argv in commands(spec):
             click.echo(f"    {shorten(clean(shlex.join(argv)), 200)}")
         if spec.count > SHOWN:
@@ -369,7 +378,7 @@ def _dry_run(session: Session, draft: Draft, options: dict[str, Any]) -> int:
     if len(submission.specs) > 20:
         click.echo(f"  ... and {many(len(submission.specs) - 20, 'more table')}")
     if options["resume"]:
-        for line in reuse_lines(submission, resumed):
+        for line in reuse_lines(submission, resumed, tasks):
             click.echo(line)
     return 0
 
@@ -383,9 +392,9 @@ def _await_pilot(session: Session) -> None:
                 time.sleep(0.05)
 
 
-def reuse_lines(submission: Submission, resumed: dict[str, Any]) -> list[str]:
-    """What --resume would take over, and why the rest would run."""
-    count, total = resumed["reused"], many(submission.count, "task")
+def reuse_lines(submission: Submission, resumed: dict[str, Any], tasks: int) -> list[str]:
+    """What --resume would take over of so many tasks, and why the rest would run."""
+    count, total = resumed["reused"], many(tasks, "task")
     lines = [f"--resume: {count:,} of {total} would not run again: an earlier equal run has the results"]
     shown = []
     for reuse in (resumed["reuses"] or ())[:REUSES]:
@@ -406,7 +415,8 @@ def params_at(submission: Submission, element: int) -> dict[str, Value]:
     first = 1
     for spec in submission.specs:
         if element < first + spec.count:
-            return spec.sweep.at(element - first) if spec.sweep is not None else {}
+            # The server cuts divisible work as it was cut before, which is not known here.
+            return spec.sweep.at(element - first) if spec.sweep is not None and spec.units is None else {}
         first += spec.count
     return {}
 

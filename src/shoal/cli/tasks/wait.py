@@ -12,6 +12,7 @@ from shoal.client.config import submitting_task
 from shoal.model.errors import BadInput
 from shoal.model.ids import PARENT
 from shoal.report.data_source import latest_run
+from shoal.report.summary import units_of
 
 
 def _check_above(client: Client, runs: tuple[str, ...]) -> None:
@@ -55,7 +56,9 @@ def wait(runs: tuple[str, ...], quiet: bool, as_json: bool, server: str | None) 
         _check_above(client, runs)
     worst = 0
     for run, info in zip(runs, found, strict=True):
-        status = wait_for(session, session.client(), run, quiet, as_json, single=info["total"] == 1)
+        status = wait_for(
+            session, session.client(), run, quiet, as_json, single=info["total"] == 1 and not units_of(info)
+        )
         if status == INTERRUPTED:
             return status
         worst = max(worst, status)

@@ -30,6 +30,7 @@ from shoal.engine.matching.prefetch import (
 from shoal.engine.pilots.lease_proofs import make_proof
 from shoal.engine.records import Array, Chunk, Pilot
 from shoal.engine.state import Reservation, State
+from shoal.engine.tasks.divisible import cut
 from shoal.model.limits import MAX_LEASES, MAX_LENT_TO_NEW
 from shoal.model.policy import EVENT, STRICT
 from shoal.model.quantities import many
@@ -368,7 +369,7 @@ class LeaseRound:
         return (FIRST_TRUST << min(20, int((self.state.now - since) / TRUST_GROWS))) - self.pilot.held
 
     def _may_ahead(self, cls: TaskClass) -> bool:
-        if not self.pilot.proven or not is_short(self.pilot, cls):
+        if cls.is_divisible or not self.pilot.proven or not is_short(self.pilot, cls):
             return False
         # Without lanes, what waits at one pilot would keep a slot of another idle, if its run may have no more.
         return cls.bound is None or self._lanes_left(cls) > 0
@@ -497,6 +498,8 @@ class LeaseRound:
         leasable = cls.head()
         assert leasable is not None
         state, pilot, array = self.state, self.pilot, leasable.array
+        if array.spec.units is not None and not array.spec.units.is_cut:
+            cut(state, array, pilot)
         spec = array.spec
         most, self._asked = self._asked or self.most(cls), 0
         most = min(most, MAX_LEASES - self.count, at_most)
@@ -527,11 +530,12 @@ class LeaseRound:
             name = str(attempt.id)
             self._singles.append((array.run.owner, name))
             is_first = attempt.id.number == array.run.base + 1
-            proof = self._prove(array, name, 1) if is_first else ""
+            # A crash that undoes a piece leaves its element to other units: nobody may prove to have been given it.
+            proof = self._prove(array, name, 1) if is_first and spec.units is None else ""
             self.leases.append(lease_of(array, attempt, state.state_dir, proof))
             # Only the first attempt at a task may be sent before its commit: a crash in that gap costs one number, which
             # the next server leaves out (`Run.base`), so that no number is given twice.
-            self.durable = self.durable or not is_first
+            self.durable = self.durable or not is_first or spec.units is not None
         count = high - low
         self.count += count
         if self._held is not None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from shoal.sched.vector.expr import ClassFilter
 
 FUNCTION = "function "  # prefix of the kind of a function
+DIVISIBLE = "pieces "  # of divisible work, whose tasks are as long as they are made
 CONTAINER = "container "  # prefix of the surroundings of a container
 STREAM_FILES = "streams "  # of what reads or writes files as its streams, which older pilots do not know
 KEPT_CLASSES = 20_000  # beyond this, classes without work are forgotten together with their durations
@@ -112,8 +113,8 @@ class TaskClass:
     """Leasables that matching cannot tell apart, in order, with the durations of their tasks."""
 
     __slots__ = (
-        "_p95", "base", "bound", "heap", "is_forgotten", "is_safe", "is_volatile", "key", "listed", "mean", "names", "needs",
-        "rank", "recent", "require", "serial",
+        "_p95", "base", "bound", "heap", "is_divisible", "is_forgotten", "is_safe", "is_volatile", "key", "listed", "mean",
+        "names", "needs", "rank", "recent", "require", "serial",
     )  # fmt: skip
 
     def __init__(
@@ -122,6 +123,7 @@ class TaskClass:
         self.key, self.serial = key, serial
         self.needs = key.needs  # what each of its tasks takes
         self.is_safe = key.rerun == Rerun.SAFE.value  # its tasks may be fetched ahead, and run again
+        self.is_divisible = key.kind.startswith(DIVISIBLE)
         self.is_forgotten = False
         self.base = base or self  # where durations are learned: the class of the array, for a task apart from it
         self.bound = bound  # of the run that all of it belongs to
@@ -251,7 +253,8 @@ def kind_of(spec: Spec) -> str:
     """The program or function: tasks of one kind are expected to take equally long."""
     if spec.function:
         return FUNCTION + hashlib.sha256(spec.function.encode()).hexdigest()[:16]
-    return spec.command[0] if spec.command else "sh"
+    program = spec.command[0] if spec.command else "sh"
+    return DIVISIBLE + program if spec.units is not None else program
 
 
 def class_key(spec: Spec, owner: str) -> ClassKey:

@@ -9,7 +9,7 @@ from shoal.engine.records import NO_NEEDS, Array, Attempt, Chunk
 from shoal.model.file_names import environment_name
 from shoal.model.task.spec import OWN, Needs, Spec
 from shoal.model.task.sweep import Value, fill
-from shoal.wire.chunk import altered, set_element, single
+from shoal.wire.chunk import altered, seed_of, set_element, single
 from shoal.wire.messages import Capacity, Lease
 
 _NOTHING = Lease("", Capacity(), "")  # the fields that a lease has of itself
@@ -37,7 +37,7 @@ def lease_of(array: Array, attempt: Attempt, state_dir: str, proof: str = "") ->
     name, is_plain = str(attempt.id), shared.is_plain and not spec.function
     if is_plain:
         env = dict(shared.lease.env)
-        set_element(env, array.run.seed, element, parameters(spec, element - array.first))
+        set_element(env, shared.lease.seed or 0, element, parameters(spec, element - array.first))
         lease = altered(shared.lease, attempt=name, env=env, seed=None, proof=proof, precedence=attempt.precedence)
     else:
         lease = _lease(array, shared, name, element, element + 1, proof, attempt.precedence)
@@ -110,6 +110,10 @@ def _shared(array: Array, spec: Spec, state_dir: str) -> SharedLease:
         seed=run.seed,
         **spec.leased,
     )
+    if spec.units is not None:
+        # Another unit is another seed, whichever task of whichever run has it: pieces that `--resume` took over, too.
+        own = {"SHOAL_FIRST": str(spec.units.first), "SHOAL_COUNT": str(spec.units.size)}
+        lease = altered(lease, env={**lease.env, **own}, seed=seed_of(run.seed, spec.units.first))
     is_plain = spec.sweep is None or not any(map(_has_holes, (*spec.texts, lease.stdout, lease.stderr)))
     made = SharedLease(spec, lease, is_plain)
     if array.count > 1 and spec is array.spec:

@@ -11,7 +11,7 @@ from shoal.engine.policy.apply_policy import check_queue
 from shoal.engine.records import NO_PARENTS, Run, Task, TaskOverrides
 from shoal.engine.state import State
 from shoal.engine.tasks.dependencies import enter, failed_outside, target_text
-from shoal.engine.tasks.runs import array_at, meet, parents_of, release_begun
+from shoal.engine.tasks.runs import array_at, arrays_by_name, meet, parents_of, release_begun
 from shoal.model.errors import Conflict
 from shoal.model.ids import TaskId, run_text
 from shoal.model.states import TaskState, advance
@@ -37,7 +37,7 @@ def retry(state: State, command: Retry) -> dict[str, int]:
     for low, high, before in spans:
         _reopen(state, run, low, high, before)
         state.change(SpanDrop(run.number, low, high))
-    by_name = {array.spec.name: array for array in run.arrays if array.spec.name}
+    by_name = arrays_by_name(run)
     for array in run.arrays:
         array.unmet = {parent.first for parent in parents_of(array, by_name)} or NO_PARENTS
         meet(array)
@@ -79,7 +79,7 @@ def _check_parents(state: State, run: Run, elements: list[int], spans: list[Retr
     for low, high in [*((e, e + 1) for e in elements), *((low, high) for low, high, _ in spans)]:
         first = array_at(run, low).first
         reopened[first] = reopened.get(first, 0) + high - low
-    by_name = {array.spec.name: array for array in run.arrays if array.spec.name}
+    by_name = arrays_by_name(run)
     for first in reopened:
         array = array_at(run, first)
         failed = failed_outside(state, array, outcomes)
@@ -88,7 +88,7 @@ def _check_parents(state: State, run: Run, elements: list[int], spans: list[Retr
                 f"{target_text(failed)}, which it waits for, did not succeed", code="parent_failed",
                 hint=f"retry that first: `shoal retry {target_text(failed)}`",
             )  # fmt: skip
-        for parent in (by_name[name] for name in array.spec.after if name in by_name):
+        for parent in (parent for name in array.spec.after for parent in by_name.get(name, ())):
             if len(parent.done) - parent.succeeded > reopened.get(parent.first, 0):
                 raise Conflict(
                     f"{parent.spec.name}, which it waits for, did not succeed", code="parent_failed",

@@ -23,6 +23,7 @@ from shoal.engine.pilots.lease_proofs import Proofs
 from shoal.engine.records import Array, Attempt, Pilot, Task
 from shoal.engine.state import Settled, State
 from shoal.engine.tasks.checkpoints import check_files, current, end_part, is_declared
+from shoal.engine.tasks.divisible import learn_piece
 from shoal.engine.tasks.failures import judge_failure, note, past_of, send_elsewhere
 from shoal.engine.tasks.runs import after_final
 from shoal.model.errors import BadInput, echo
@@ -264,7 +265,10 @@ def _succeed(state: State, pilot: Pilot, task: Task, winner: AttemptId, report: 
             state.account(array, holder, other.took, "duplicated")
     task.cause, task.note = "", report.message  # on a success it says what is not whole
     record_success(state, pilot, array)
-    state.learn(array, pilot, report.duration)
+    if array.spec.units is not None:
+        learn_piece(state, array, pilot, report)
+    else:
+        state.learn(array, pilot, report.duration)
     _close(state, pilot, task, TaskState.SUCCEEDED, winner, report, leased)
 
 

@@ -17,6 +17,7 @@ from shoal.engine.policy.apply_policy import check_queue
 from shoal.engine.records import Array, Run, RunBound, Task
 from shoal.engine.state import State, Stopping
 from shoal.engine.tasks.dependencies import enter, failed_outside, take_settled, target_text
+from shoal.engine.tasks.divisible import enter_work
 from shoal.engine.tasks.nested import check_nesting, place, runs_below
 from shoal.model.errors import BadInput, Conflict, NotFound
 from shoal.model.ids import TaskId, run_text
@@ -76,14 +77,15 @@ def _lay_out(state: State, run: Run, submission: Submission) -> None:
         first = run.total + 1
         array = make_array(state, run, first, spec)
         add_array(run, array)
+        enter_work(array, table)
         state.accounting.ledger.queued(run.owner, spec.count)
         state.write_array(array, json.dumps(table))  # as written: the order of parameters is theirs
 
 
 def starts_early(spec: Spec) -> bool:
     """True if its tasks may begin while their submission is on its way to the disk [ADR 0034]: they may run again if a
-    crash undoes it, and show nobody's results to the world."""
-    return spec.rerun is Rerun.SAFE and not (spec.after or spec.after_any)
+    crash undoes it, and show nobody's results to the world. Which units a piece has must be durable first."""
+    return spec.rerun is Rerun.SAFE and not (spec.after or spec.after_any) and spec.units is None
 
 
 def _offer_early(state: State, arrays: list[Array]) -> None:
@@ -219,7 +221,7 @@ def add_array(run: Run, array: Array) -> None:
 
 def link(run: Run) -> None:
     """Link children to parents of the same run by name; an array with an incomplete parent waits."""
-    by_name = {array.spec.name: array for array in run.arrays if array.spec.name}
+    by_name = arrays_by_name(run)
     for array in run.arrays:
         if not (array.spec.after or array.spec.after_any):
             continue
@@ -229,10 +231,19 @@ def link(run: Run) -> None:
         array.unmet = {*array.unmet, *(parent.first for parent in parents)}
 
 
-def parents_of(array: Array, by_name: Mapping[str, Array]) -> list[Array]:
+def arrays_by_name(run: Run) -> dict[str, list[Array]]:
+    """The arrays of each table that has a name: several, if it is divisible work."""
+    found: dict[str, list[Array]] = {}
+    for array in run.arrays:
+        if array.spec.name:
+            found.setdefault(array.spec.name, []).append(array)
+    return found
+
+
+def parents_of(array: Array, by_name: Mapping[str, list[Array]]) -> list[Array]:
     """The arrays of its own run that an array waits for."""
     spec = array.spec
-    return [by_name[name] for name in {*spec.after, *spec.after_any} if name in by_name]
+    return [parent for name in {*spec.after, *spec.after_any} for parent in by_name.get(name, ())]
 
 
 def meet(array: Array) -> None:

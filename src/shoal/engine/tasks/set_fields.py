@@ -11,6 +11,7 @@ from shoal.engine.matching.chunks import carve_all
 from shoal.engine.matching.prefetch import ask_back
 from shoal.engine.records import NO_APART, NOT_QUEUED, Array, Chunk, Run, Task
 from shoal.engine.state import State
+from shoal.engine.tasks.divisible import work_of
 from shoal.engine.tasks.runs import array_at
 from shoal.model.errors import Conflict
 from shoal.model.ids import AttemptId, TaskId, run_text
@@ -44,7 +45,10 @@ def set_fields(state: State, command: SetFields) -> dict[str, int]:
 
 def _set_run(state: State, run: Run, command: SetFields) -> dict[str, int]:
     open_arrays = [array for array in run.arrays if len(array.done) < array.count]
-    if any(array.first not in command.tables for array in open_arrays):
+    works = {array.first: work_of(array) for array in open_arrays if array.spec.units is not None}
+    for work in works.values():
+        work.table |= command.fields
+    if any(array.first not in command.tables and array.first not in works for array in open_arrays):
         raise Conflict("tasks were added to the run meanwhile", code="try_again", hint="the same command again")
     values = {name: FIELDS[name].read(value, name) for name, value in command.fields.items()}
     queued = begun = 0
@@ -57,7 +61,9 @@ def _set_run(state: State, run: Run, command: SetFields) -> dict[str, int]:
         queued, begun = queued + back, begun + array.live - back
         state.queue.withdraw(array)
         array.spec = spec
-        state.change(ArrayTable(run.number, array.first, command.tables[array.first]))
+        # Pieces may have been cut since the tables were read.
+        table = works[array.first].text(array) if array.first in works else command.tables[array.first]
+        state.change(ArrayTable(run.number, array.first, table))
         for task in list(array.tasks.values()):
             _forget_own(task, command.fields)
             _write(state, task)

@@ -16,6 +16,7 @@ from shoal.model.task import task_field as kind
 from shoal.model.task.checks import whole
 from shoal.model.task.sweep import Sweep
 from shoal.model.task.task_field import Option, entry, fields_with, share_defaults, task_fields
+from shoal.model.task.units import Units, read_units
 from shoal.model.task.visible import read_visible
 
 OWN = "own"  # value of `cwd` that forces a directory of the task's own
@@ -150,6 +151,14 @@ class Spec:
         "Give this or `params`.", f"{limits.MAX_ELEMENTS:,} tasks a run",
         option=Option("RANGE", "Many elements, as in Slurm: 1-2000%50 (parameter {i})."),
         functions="never", lease="made", same_result="compared task by task: each by its own `i`")
+    units: Optional[Units] = entry(None, kind.UNITS, read_units,  # [DIANE U8]
+        "Divisible work of so many equal units: events, iterations, files. The server cuts pieces for pilots, sized by what "
+        "it measures of each, and every piece is a task: `{first}` is its first unit, from 0 on, and `{count}` how many it "
+        "has; also `SHOAL_FIRST` and `SHOAL_COUNT`. Each unit is in one piece. See "
+        "[divisible work](../howto/divisible-work.md).",
+        f"1 to {limits.MAX_WHOLE:,}; not with `params` or `array`; several such tables of a run need names",
+        option=Option("N", "Divisible work: N units, in pieces made to measure (parameters {first} and {count})."),
+        functions="never", lease="made")
     after: tuple[str, ...] = entry((), kind.TEXTS, read.texts(limits.MAX_PARENTS),
         "Names of tables in the same run, or earlier runs and tasks (`r18`, `r18.3`). These tasks wait until all tasks of "
         "those have succeeded; if one did not, they fail (`dependency_failed`).",
@@ -248,6 +257,8 @@ class Spec:
     @property
     def sweep(self) -> Optional[Sweep]:
         """Its parameters, in whichever way they were given."""
+        if self.units is not None:
+            return self.units.sweep
         return self.params if self.array is None else self.array[0]
 
     @property

@@ -40,6 +40,7 @@ TEXTS = Kind("list of texts", list[str], "many")
 LINES = Kind("list of lines, or text", Union[str, list[str], None], "many")
 TABLE = Kind("table of texts", dict[str, str], "pairs")
 COUNTS = Kind("table of whole numbers, or list", Union[dict[str, int], list[str], None], "counts")
+UNITS = Kind("whole number", Union[int, dict[str, Any], None])  # a table, where the server has cut it
 PARAMS = Kind("table, or list of tables", Union[dict[str, Any], list[dict[str, Any]], None])
 
 

@@ -74,7 +74,10 @@ async def submit(
     reused: Reused = ()
     reruns: list[dict[str, Any]] = []
     if resume:
-        reused, reruns = await service.query(lambda reader: find_earlier(reader, owner, submission, signature, written))
+        asked = submission
+        submission, reused, reruns = await service.query(
+            lambda reader: find_earlier(reader, owner, asked, signature, written)
+        )
     if dry_run:
         would = {
             "run": "",

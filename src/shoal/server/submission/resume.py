@@ -10,7 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from shoal.db.reader import Reader
@@ -23,6 +25,7 @@ from shoal.model.task.checks import short_text
 from shoal.model.task.spec import Spec, Submission
 from shoal.model.task.sweep import holes
 from shoal.model.task.task_field import fields_with
+from shoal.model.task.units import Units
 from shoal.wire.submission import canonical
 from shoal.wire.task import parse_spec
 
@@ -104,8 +107,9 @@ def _compared(spec: Spec) -> dict[str, Any]:
 
 def find_earlier(
     reader: Reader, owner: str, submission: Submission, signature: str, written: Written = ()
-) -> tuple[Reused, list[dict[str, Any]]]:
-    """Results of earlier runs for elements of this one, and why the others run (again)."""
+) -> tuple[Submission, Reused, list[dict[str, Any]]]:
+    """Results of earlier runs for elements of this one, and why the others run (again); also the submission, in which
+    divisible work is cut as it was then, as far as its results are there."""
     version, digest, seen = signature.split(":", 2)
     good: dict[str, TaskRow] = {}
     bad: dict[str, str] = {}
@@ -117,13 +121,14 @@ def find_earlier(
             continue
         files_then = json.loads(before["signature"].split(":", 2)[2])
         changed = _difference(files_then, files)
-        arrays = [(row["first"], at, parse_spec(row["task"])) for at, row in enumerate(before["arrays"])]
+        arrays = _positioned([(row["first"], parse_spec(row["task"])) for row in before["arrays"]])
         for task in reader.task_rows(run, [TaskState.SUCCEEDED]):
             position, spec, offset, element = _locate(arrays, task.element)
             key = _key(submission.seed, position, spec, offset, element)
             why_not = f"{changed} changed since they ran" if changed else ""
             if not why_not:
-                read = _part(files_then.get(f"{ELEMENTS}{position}", ""), spec.count, offset)
+                seen_then = files_then.get(f"{ELEMENTS}{position}", "") if spec.units is None else ""
+                read = _part(seen_then, spec.count, offset)
                 why_not = _outdated_files(read, now.get(key, Now()), task, bad.get(key) == FILES_CHANGED)
             if why_not:
                 bad.setdefault(key, why_not)
@@ -132,28 +137,32 @@ def find_earlier(
         for failed in reader.task_rows(run, [TaskState.FAILED, TaskState.CANCELLED, TaskState.LOST]):
             key = _key(submission.seed, *_locate(arrays, failed.element))
             bad.setdefault(key, f"{failed.state} in {run_text(run)}")
+    submission = _cut_as_before(submission, good)
     ran = {json.loads(key)[0] for key in (*good, *bad)}
     found: list[list[tuple[int, TaskRow]]] = []
     why: Counter[str] = Counter()
-    first = 1
-    for position, spec in enumerate(submission.specs):
+    for first, position, spec in _positioned(_numbered(submission.specs)):
         found.append([])
-        if position not in ran:  # ten million elements need not be looked at one by one to find none
+        has_run = _place(position, spec) in ran
+        if not has_run:  # ten million elements need not be looked at one by one to find none
             why[NEVER_RUN] += spec.count
-        for offset in range(spec.count if position in ran else 0):
+        for offset in range(spec.count if has_run else 0):
             key = _key(submission.seed, position, spec, offset, first + offset)
             if key in good:
-                found[position].append((first + offset, good[key]))
+                found[-1].append((first + offset, good[key]))
             else:
                 why[bad.get(key, NEVER_RUN)] += 1
-        first += spec.count
     incomplete = [at for at, spec in enumerate(submission.specs) if len(found[at]) < spec.count]
     for position in _behind(submission.specs, incomplete + _outdated(submission.specs, found)):
         if found[position]:
             why["tasks that they wait for run"] += len(found[position])
             found[position] = []
     reused = tuple(row for rows in found for row in rows)
-    return reused, [{"count": count, "why": reason, "again": reason != NEVER_RUN} for reason, count in why.items()]
+    return (
+        submission,
+        reused,
+        [{"count": count, "why": reason, "again": reason != NEVER_RUN} for reason, count in why.items()],
+    )
 
 
 def _difference(before: Fingerprints, now: Fingerprints) -> str:
@@ -204,10 +213,9 @@ def _outdated_files(before: str, now: Now, task: TaskRow, is_strict: bool) -> st
 
 def _outdated(specs: Sequence[Spec], found: list[list[tuple[int, TaskRow]]]) -> list[int]:
     """The specs whose newest result is newer than one of a task that waited for them, in another run."""
-    ends = {
-        spec.name: max((row.ended or 0.0 for _, row in rows), default=0.0)
-        for spec, rows in zip(specs, found, strict=True)
-    }
+    ends: dict[str, float] = {}
+    for spec, rows in zip(specs, found, strict=True):
+        ends[spec.name] = max((row.ended or 0.0 for _, row in rows), default=ends.get(spec.name, 0.0))
     late: set[str] = set()
     for spec, rows in zip(specs, found, strict=True):
         begun = min((row.leased or 0.0 for _, row in rows), default=float("inf"))
@@ -235,8 +243,63 @@ def _locate(arrays: list[tuple[int, int, Spec]], element: int) -> tuple[int, Spe
     return position, spec, element - first, element
 
 
+def _numbered(specs: Sequence[Spec]) -> list[tuple[int, Spec]]:
+    """The specs of a submission, each with its first element."""
+    firsts = accumulate((spec.count for spec in specs), initial=1)
+    return list(zip(firsts, specs, strict=False))  # the last sum is of no spec
+
+
+def _positioned(arrays: list[tuple[int, Spec]]) -> list[tuple[int, int, Spec]]:
+    """Arrays with the positions of their tables in the submission: those of one divisible work are of one table."""
+    found: list[tuple[int, int, Spec]] = []
+    works: dict[str, int] = {}
+    position = 0
+    for first, spec in sorted(arrays, key=lambda array: array[0]):
+        if spec.units is not None and spec.name in works:
+            found.append((first, works[spec.name], spec))
+            continue
+        if spec.units is not None:
+            works[spec.name] = position
+        found.append((first, position, spec))
+        position += 1
+    return found
+
+
+def _cut_as_before(submission: Submission, good: Mapping[str, TaskRow]) -> Submission:
+    """The submission with its divisible work as the pieces whose results are there, and what is between them."""
+    specs: list[Spec] = []
+    tables: list[Mapping[str, Any]] = []
+    for position, (spec, table) in enumerate(zip(submission.specs, submission.tables, strict=True)):
+        for units in _parts(position, spec, good) if spec.units is not None else (None,):
+            specs.append(spec if units is None else Spec.given({**vars(spec), "units": units}))
+            tables.append(table if units is None else {**table, "units": units.table()})
+    return replace(submission, specs=tuple(specs), tables=tuple(tables))
+
+
+def _parts(position: int, spec: Spec, good: Mapping[str, TaskRow]) -> Iterator[Units]:
+    assert spec.units is not None
+    place, reach, end = _place(position, spec), spec.units.first, spec.units.first + spec.units.size
+    known = [json.loads(key) for key in good if key.startswith(canonical([place])[:-1])]
+    for first, count in sorted((own["first"], own["count"]) for _, own, _ in known):
+        if first < reach or first + count > end:
+            continue  # two earlier runs cut it in other ways
+        if first > reach:
+            yield Units(reach, first - reach)
+        yield Units(first, count, True)
+        reach = first + count
+    if reach < end:
+        yield Units(reach, end - reach)
+
+
+def _place(position: int, spec: Spec) -> int | str:
+    """By what the table of a task is recognised in another run: its position; of divisible work its name, since pieces
+    follow behind all tables."""
+    return position if spec.units is None else f"units {spec.name}"
+
+
 def _key(seed: int | None, position: int, spec: Spec, offset: int, element: int) -> str:
     """What one element of a run has in common with the same one of an earlier run: its parameters or its call. With a
     seed also its number, from which its own seed is made."""
     own: Any = spec.calls[offset] if spec.function else spec.sweep.at(offset) if spec.sweep is not None else None
-    return canonical([position, own, None if seed is None else element])
+    is_numbered = seed is not None and spec.units is None  # the seed of a piece is made from its first unit
+    return canonical([_place(position, spec), own, element if is_numbered else None])

@@ -5,14 +5,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shoal.model.errors import NotFound, echo
-from shoal.sim.papers.diane import early_late_real, factory, granularity, ordering, oversubmission, speedup, start
+from shoal.sim.papers.diane import (
+    balance,
+    early_late_real,
+    factory,
+    granularity,
+    ordering,
+    oversubmission,
+    speedup,
+    start,
+)
 from shoal.sim.papers.experiment import Experiment
 from shoal.sim.papers.gwp import filling, overhead
 from shoal.wire.did_you_mean import did_you_mean
 
 EXPERIMENTS: dict[str, Experiment] = {
     one.EXPERIMENT.id: one.EXPERIMENT
-    for one in (speedup, start, granularity, oversubmission, ordering, early_late_real, factory, filling, overhead)
+    for one in (
+        speedup,
+        start,
+        granularity,
+        oversubmission,
+        ordering,
+        balance,
+        early_late_real,
+        factory,
+        filling,
+        overhead,
+    )
 }
 
 

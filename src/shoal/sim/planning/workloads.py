@@ -29,6 +29,7 @@ class Batch(NamedTuple):
     jobs: Sequence[Job]
     at: float = 0.0
     retries: int = 3
+    units: int = 0  # of divisible work, of which the only job is one
 
 
 class Bag(NamedTuple):
@@ -83,6 +84,22 @@ class TwoSteps(NamedTuple):
         return [(at,) for at in range(self.first) for _ in range(each)]
 
 
+class Divisible(NamedTuple):
+    """Divisible work, cut by the engine: what one unit takes at speed 1, and moves."""
+
+    units: int
+    seconds: float
+    input_mb: float = 0.0
+    output_mb: float = 0.0
+    at: float = 0.0
+    retries: int = 3
+
+    def draw(self, rng: Random) -> Batch:
+        """One job that stands for each unit; nothing is drawn."""
+        job = Job(self.seconds, input_mb=self.input_mb, output_mb=self.output_mb)
+        return Batch([job], self.at, self.retries, self.units)
+
+
 class Given(NamedTuple):
     """Jobs that are known one by one, as of a trace or a journal."""
 
@@ -93,12 +110,14 @@ class Given(NamedTuple):
         return self.batch
 
 
-Part = Bag | TwoSteps | Given
+Part = Bag | TwoSteps | Divisible | Given
 Workload = Sequence[Part]
 
 
 def tables(batch: Batch) -> list[dict[str, Any]]:
     """A batch as the task tables of a submission: neighbours that are alike become arrays."""
+    if batch.units:
+        return [{"command": ["payload"], "units": batch.units, "retries": batch.retries}]
     found: list[dict[str, Any]] = []
     start = 0
     jobs = batch.jobs

@@ -185,7 +185,7 @@ class PlanningWorld:
         """How long a payload takes on a host, and whether it fails. What it reads and writes passes the site's storage; the
         writing is drawn at the start, too."""
         attempt = parse_attempt(lease.attempt)
-        job = self._jobs[attempt.run][attempt.element - 1]
+        job = self._job(attempt, lease)
         site = self._sites.get(host.site)
         failures = self._failures[attempt.task] if job.failed else 0
         known = failures < len(job.failed)
@@ -204,6 +204,15 @@ class PlanningWorld:
                     seconds += access.seconds
                     fails = fails or access.fails
         return seconds, fails or known
+
+    def _job(self, attempt: AttemptId, lease: Lease) -> Job:
+        """The job of an attempt; of divisible work, what the units of its piece take together."""
+        if "SHOAL_COUNT" not in lease.env:
+            return self._jobs[attempt.run][attempt.element - 1]
+        unit, units = self._jobs[attempt.run][0], int(lease.env["SHOAL_COUNT"])
+        return unit._replace(
+            seconds=units * unit.seconds, input_mb=units * unit.input_mb, output_mb=units * unit.output_mb
+        )
 
     def steps_of(self, attempt: AttemptId) -> tuple[int, float, bool, bool]:
         """No task here writes checkpoints."""

@@ -14,12 +14,23 @@ from collections import Counter
 from typing import Any
 
 from shoal.db.sqlite import Database
-from shoal.engine.changes import Change, ChunkRow, RunRow, SpanDrop, SpanRow, Successes, TaskRow
+from shoal.engine.changes import (
+    ArrayRow,
+    ArrayTable,
+    Change,
+    ChunkRow,
+    RunRow,
+    SpanDrop,
+    SpanRow,
+    Successes,
+    TaskRow,
+)
 from shoal.engine.state import State
 from shoal.model.event import Event
 from shoal.model.ids import AttemptId, TaskId, parse_attempt
 from shoal.model.states import FINAL
 from shoal.model.timing import Timing
+from shoal.sim.proof.units_ledger import UnitsLedger
 from shoal.wire.messages import Checkpoint, Lease
 
 _SLACK = 1.0  # seconds between the time on the server and the time that is noted here
@@ -29,7 +40,7 @@ _FINAL = {state.value for state in FINAL}
 # The fields that follow the database, and are rolled back with it.
 _RECORDED = (
     "accepted", "final", "nonces", "cancelled", "failures", "reruns", "parents", "last_seq", "expected", "leases",
-    "kept", "saved_at",
+    "kept", "saved_at", "totals", "units", "waiting_for",
 )  # fmt: skip
 
 
@@ -71,6 +82,10 @@ class Ledger:
         self.kept: dict[TaskId, str] = {}  # committed: the checkpoint that a task resumes from
         self.saved_at: dict[TaskId, int] = {}  # the last step that was acknowledged to a pilot
         self.leases: dict[TaskId, list[tuple[AttemptId, str]]] = {}  # committed: live attempts and their pilots
+        self.totals: dict[int, int] = {}  # committed: tasks by run
+        self.units = UnitsLedger()
+        self.ran: dict[str, tuple[int, int]] = {}  # attempt -> first unit and count that its payload was given
+        self.waiting_for: dict[int, dict[str, list[int]]] = {}  # run -> name of a table -> elements that wait for it
 
     # --- what was committed
     def committed(self, changes: list[Change]) -> None:
@@ -79,6 +94,11 @@ class Ledger:
         for change in changes:
             if isinstance(change, RunRow):
                 self.nonces[change.run] = change.nonce
+                self.totals[change.run] = change.total
+                if change.run in self.accepted and self.units.is_divisible(change.run):
+                    self.accepted[change.run] = change.total  # each piece is one more task
+            elif isinstance(change, (ArrayRow, ArrayTable)):
+                self._units(change)
             elif isinstance(change, Successes):
                 for row in change.rows():
                     self._row(row)
@@ -98,6 +118,15 @@ class Ledger:
                     self._reset(TaskId(change.run, element))
             elif isinstance(change, Event):
                 self._event(change)
+
+    def _units(self, change: ArrayRow | ArrayTable) -> None:
+        """A piece of divisible work is a task: who waits for that work waits for it, too."""
+        name = self.units.committed(change)
+        if name is None:
+            return
+        self.reruns.setdefault(change.run, {})[change.first] = json.loads(change.task).get("rerun", "safe")
+        for element in self.waiting_for.get(change.run, {}).get(name, ()):
+            self.parents[change.run][element].add(change.first)
 
     def _check_certain(self, events: list[Event]) -> None:
         """A task that must not run twice starts where its end is certain, or an event warns that it is not."""
@@ -203,7 +232,7 @@ class Ledger:
     # --- what clients were answered
     def run_acknowledged(self, run: int, tasks: int) -> None:
         """A client was answered that its run is accepted."""
-        self.accepted[run] = tasks
+        self.accepted[run] = self.totals[run] if self.units.is_divisible(run) else tasks
 
     def cancel_acknowledged(self, targets: list[TaskId]) -> None:
         """A client was answered that these tasks are cancelled, or final already."""
@@ -229,6 +258,10 @@ class Ledger:
         self.started[task, attempt.nonce] += 1
         if lease.rerun != "safe" and self.nonces.get(task.run) != attempt.nonce:
             raise BrokenPromise(f"started before its submission is durable: {attempt}, rerun={lease.rerun}")
+        if wrong := self.units.wrong_start(attempt, lease.env):
+            raise BrokenPromise(f"units not durable: {attempt} {wrong}")
+        if "SHOAL_COUNT" in lease.env:
+            self.ran[lease.attempt] = int(lease.env["SHOAL_FIRST"]), int(lease.env["SHOAL_COUNT"])
         number = (attempt.run, attempt.nonce, attempt.element, attempt.number)
         if self.numbers.setdefault(number, lease.attempt) != lease.attempt:
             raise BrokenPromise(f"one number started twice: {self.numbers[number]} and {attempt}")
@@ -347,6 +380,14 @@ class Ledger:
             mine: Counter[str] = Counter(state for task, (state, _) in self.final.items() if task.run == run)
             if sum(mine.values()) != total:
                 raise BrokenPromise(f"not all final: r{run} has {sum(mine.values())} of {total}")
+            if self.units.is_divisible(run):
+                succeeded = {
+                    task: f"{task}#{winner}~{self.nonces[run]}"
+                    for task, (state, winner) in self.final.items()
+                    if task.run == run and state == "succeeded"
+                }
+                if wrong := self.units.check_end(run, succeeded, self.ran):
+                    raise BrokenPromise(f"units: {wrong}")
             theirs = {state: n for state, n in counts[run].items() if n and state in _FINAL}
             if dict(mine) != theirs:
                 raise BrokenPromise(f"counts differ: r{run} is {dict(mine)}, recorded {theirs}")

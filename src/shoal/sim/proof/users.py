@@ -99,12 +99,19 @@ class SimUsers:
         """Note in the ledger the re-run class and the parents of each element."""
         first, spans = 1, {}
         run = parse_run(result["run"])
+        ledger = self.world.ledger
+        waiting: dict[str, list[int]] = {}  # name of a table -> elements that wait for it
+        ledger.waiting_for[run] = waiting
         for spec in submission.specs:
+            if spec.units is not None:
+                ledger.units.submitted(run, spec.name, spec.units.size)
+            for name in spec.after:
+                waiting.setdefault(name, []).append(first)
             spans[spec.name] = range(first, first + spec.count)
             self.world.ledger.reruns.setdefault(run, {}).update(dict.fromkeys(spans[spec.name], spec.rerun.value))
             first += spec.count
         self.world.ledger.parents[run] = {
-            element: {p for name in spec.after for p in spans[name]}
+            element: {p for name in spec.after for p in (*spans[name], *ledger.units.elements(run, name))}
             for spec in submission.specs
             if spec.after
             for element in spans[spec.name]

@@ -1,5 +1,5 @@
 """Submissions of a simulated world: single tasks, arrays, function calls, chains, fans, every re-run class, retries,
-limits; tasks that write checkpoints while they run; and many short commands."""
+limits; tasks that write checkpoints while they run; many short commands; and divisible work."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 SHORT = ["short"]  # the command of tasks that are over in a moment
+DIVISIBLE = "units"  # the program of pieces, with the seconds that each piece and each unit take
 
 
 def draw_submissions(rng: Random) -> list[tuple[float, list[dict[str, Any]]]]:
@@ -25,6 +26,16 @@ def draw_short(rng: Random) -> list[tuple[float, list[dict[str, Any]]]]:
     count, retries = rng.randint(20, 120), rng.choice([0, 2])
     task = {"command": SHORT, "array": f"1-{count}", "retries": retries}
     return [(rng.uniform(0.0, 300.0), [task])] if rng.random() < 0.5 else []
+
+
+def draw_divisible(rng: Random) -> list[tuple[float, list[dict[str, Any]]]]:
+    """Divisible work, and sometimes a task that waits for it; in half of the worlds, drawn apart from the others."""
+    units, rerun = rng.choice([1, 7, 60, 400, 3_000]), rng.choice(["safe", "safe", "exclusive"])
+    cost, fixed = rng.uniform(0.2, 1.5) * 400.0 / units, rng.choice([0.0, 0.1, 5.0])
+    command = [DIVISIBLE, f"{fixed}", f"{cost}"]
+    work = {"name": "work", "command": command, "units": units, "rerun": rerun, "retries": rng.choice([0, 1, 3])}
+    merge = [{"name": "merge", "command": ["payload"], "after": ["work"]}] if rng.random() < 0.5 else []
+    return [(rng.uniform(0.0, 900.0), [work, *merge])] if rng.random() < 0.5 else []
 
 
 def _draw(rng: Random) -> list[dict[str, Any]]:

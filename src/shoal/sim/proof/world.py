@@ -29,7 +29,7 @@ from shoal.sim.proof.lying_pilot import LyingPilot
 from shoal.sim.proof.refused_messages import Refusals
 from shoal.sim.proof.server import CrashingServer
 from shoal.sim.proof.users import SimUsers
-from shoal.sim.proof.workload import SHORT, draw_checkpointed, draw_short, draw_submissions
+from shoal.sim.proof.workload import DIVISIBLE, SHORT, draw_checkpointed, draw_divisible, draw_short, draw_submissions
 from shoal.wire import codec_fast
 from shoal.wire.messages import PROTOCOL, Capacity, Exchange, Lease, Proof, Register, Registered, Reply
 
@@ -168,13 +168,16 @@ class World:
     def draw_work(self) -> list[tuple[float, list[dict[str, Any]]]]:
         """The submissions, each with its time."""
         apart = [*draw_checkpointed(Random(f"{self.seed}/checkpoints")), *draw_short(Random(f"{self.seed}/short"))]
-        return [*draw_submissions(self.rng), *apart]
+        return [*draw_submissions(self.rng), *apart, *draw_divisible(Random(f"{self.seed}/divisible"))]
 
     # --- payloads
     def run_time(self, host: Host, lease: Lease) -> tuple[float, bool]:
         """How long a payload takes on a host, and whether it fails."""
-        script = self.script_short if lease.command == SHORT else self.script
-        duration, fails = script(host, parse_attempt(lease.attempt))
+        if lease.command[:1] == [DIVISIBLE]:
+            duration, fails = self.script_piece(host, lease)
+        else:
+            script = self.script_short if lease.command == SHORT else self.script
+            duration, fails = script(host, parse_attempt(lease.attempt))
         return duration, fails
 
     def script(self, host: Host, attempt: AttemptId) -> tuple[float, bool]:
@@ -193,6 +196,14 @@ class World:
         """Count it."""
         self.tally.note("task_failure")
         self.ledger.payload_failed(attempt)
+
+    def script_piece(self, host: Host, lease: Lease) -> tuple[float, bool]:
+        """The same for a piece of divisible work, by its units; hosts differ in speed by up to eight times."""
+        attempt = parse_attempt(lease.attempt)
+        rng = Random(f"{self.seed}/{attempt.task}/{attempt.number}")
+        slowness = Random(f"{self.seed}/{host.name}/slowness").choice([0.5, 1.0, 1.0, 4.0]) * rng.uniform(0.8, 1.2)
+        fixed, cost = map(float, lease.command[1:])
+        return fixed + int(lease.env["SHOAL_COUNT"]) * cost * slowness, rng.random() < self.plan.failing
 
     def steps_of(self, attempt: AttemptId) -> tuple[int, float, bool, bool]:
         """Of a task that writes checkpoints: its steps, the seconds of one, and whether this attempt ends after one step

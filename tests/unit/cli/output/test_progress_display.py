@@ -158,3 +158,9 @@ def test_an_ordinary_run_fits_with_its_time(columns: int) -> None:
     line = "  ".join(fitted(status, columns))
     assert len(line) <= columns
     assert "r12" in line and "12/100" in line and "about 1m30s left" in line
+
+
+def test_divisible_work_is_shown_by_its_units() -> None:
+    status = Status("r1", total=9, succeeded=8, units=1_000, units_done=250, running=1, elapsed=30.0)
+    assert status_text(status) == "250/1,000 units  running 1  failed 0  30.0s"
+    assert bar_of(status) == "####............"

@@ -63,6 +63,7 @@ CHANGES: dict[str, tuple[dict[str, Any], Any]] = {
     "labels": (COMMAND, {"a": "b"}),
     "params": (COMMAND, {"x": "5..6"}),
     "array": ({"command": ["sim", "{i}"], "array": "1-2"}, "5-6"),
+    "units": ({"command": ["sim", "{first}"], "units": 10}, 20),
     "after": (COMMAND, ["parent"]),
     "after_any": (COMMAND, ["parent"]),
     "function": (FUNCTION, "AAAA"),

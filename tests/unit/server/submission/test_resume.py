@@ -48,7 +48,7 @@ def resume(
     """The elements that are taken over with the runs they are from, and how many run for which reason."""
     submission = parse_submission({"tasks": tables})
     with Reader.on(database) as reader:
-        reused, reruns = find_earlier(reader, "ann", submission, sign(submission, seen))
+        _, reused, reruns = find_earlier(reader, "ann", submission, sign(submission, seen))
     return [(element, row.run) for element, row in reused], {row["why"]: row["count"] for row in reruns}
 
 
@@ -89,10 +89,10 @@ def test_a_task_whose_output_is_gone_or_newer_than_its_end_runs_again(database: 
     enter(database, 1, tables, ["succeeded"] * 3)  # they end at 101.5, 102.5, 103.5
     submission = parse_submission({"tasks": tables})
     with Reader.on(database) as reader:
-        found = find_earlier(reader, "ann", submission, sign(submission, SEEN), ((101.4, 150.0, -1.0),))
-    assert [element for element, _ in found[0]] == [1]
+        _, reused, reruns = find_earlier(reader, "ann", submission, sign(submission, SEEN), ((101.4, 150.0, -1.0),))
+    assert [element for element, _ in reused] == [1]
     reasons = ["a file that they wrote was altered since", "a file that they wrote is gone"]
-    assert [row["why"] for row in found[1]] == reasons and all(row["again"] for row in found[1])
+    assert [row["why"] for row in reruns] == reasons and all(row["again"] for row in reruns)
 
 
 @pytest.mark.parametrize("value", [{"written": 1}, {"written": [["x"]]}, {"written": [1]}, {"written": [[True]]}])
@@ -129,3 +129,29 @@ def test_wrong_fingerprints_are_refused(value: Any) -> None:
     with pytest.raises(BadInput) as caught:
         read_fingerprints(value)
     assert caught.value.field == "fingerprints"
+
+
+def test_divisible_work_is_laid_out_as_it_was_done_with_rests_between(database: Database) -> None:
+    sim: dict[str, Any] = {"name": "sim", "command": ["sim", "{first}"], "units": 100}
+    merge, log = {"name": "merge", "command": ["merge"], "after": ["sim"]}, {"name": "log", "command": ["log"]}
+    tables: list[dict[str, Any]] = [sim, merge, log]
+    submission = parse_submission({"tasks": tables})
+    cuts = {1: (0, 10), 4: (10, 20), 5: (30, 20), 6: (50, 50)}
+    states = {1: "succeeded", 2: "failed", 3: "succeeded", 4: "failed", 5: "succeeded", 6: "cancelled"}
+    rows: list[Any] = [run_row(1, signature=sign(submission, SEEN), total=6)]
+    for first in range(1, 7):
+        table = tables[first - 1] if first in (2, 3) else sim
+        if first in cuts:
+            table = {**table, "units": {"first": cuts[first][0], "count": cuts[first][1], "cut": first < 6}}
+        rows.append(array_row(1, first, size=1, name=table["name"], task=json.dumps(table)))
+        at = 100.0 + first
+        rows.append(task_row(1, first, states[first], leased=at, started=at, ended=at + 0.5, reused=""))
+    database.apply(rows)
+    with Reader.on(database) as reader:
+        laid_out, reused, _ = find_earlier(reader, "ann", submission, sign(submission, SEEN))
+    parts = [(0, 10, True), (10, 20, False), (30, 20, True), (50, 50, False)]
+    assert [spec.units for spec in laid_out.specs] == [*parts, None, None]
+    assert [table.get("units") for table in laid_out.tables][1] == {"first": 10, "count": 20, "cut": False}
+    assert [(element, row.element) for element, row in reused] == [(1, 1), (3, 5), (6, 3)], (
+        "log too, though pieces moved it"
+    )

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.sim.distributions import Constant, Uniform
-from shoal.sim.planning.workloads import MERGING, SERIAL, SPLITTING, Bag, Batch, Job, TwoSteps, tables
+from shoal.sim.planning.workloads import MERGING, SERIAL, SPLITTING, Bag, Batch, Divisible, Job, TwoSteps, tables
 from shoal.wire.submission import parse_submission
 
 
@@ -21,6 +21,13 @@ def test_the_three_kinds_of_two_steps() -> None:
     assert parents(TwoSteps(SERIAL, 3, Constant(1.0))) == [(0,), (1,), (2,)]
     assert parents(TwoSteps(SPLITTING, 2, Constant(1.0), fan=2)) == [(0,), (0,), (1,), (1,)]
     assert parents(TwoSteps(MERGING, 5, Constant(1.0), fan=2)) == [(0, 1), (2, 3), (4,)]
+
+
+def test_divisible_work_is_one_table_with_units() -> None:
+    batch = Divisible(500, 2.0, input_mb=3.0).draw(Random(1))
+    assert batch.jobs == [Job(2.0, input_mb=3.0)]
+    (spec,) = parse_submission({"tasks": tables(batch), "cwd": "/"}).specs
+    assert spec.units == (0, 500, False)
 
 
 def test_a_bag_draws_anew_for_each_seed() -> None:
