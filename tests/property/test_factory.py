@@ -1,4 +1,4 @@
-"""Properties of the factories of pilots [DIANE 4.7, GWP 4.3]."""
+"""Properties of the factories of pilots [DIANE 4.7] [GWP 4.3]."""
 
 from __future__ import annotations
 

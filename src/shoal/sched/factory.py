@@ -55,7 +55,7 @@ def remembered(rule: FactoryRule, sent: Iterable[SentPilot], now: float) -> list
 
 
 def fitness(sent: Iterable[SentPilot]) -> dict[str, float]:
-    """For each element, the part of its pilots that run or completed [DIANE equation 4.1]: from 0 to 1."""
+    """For each element, the part of its pilots that run or completed [DIANE 4.7.3, U7]: from 0 to 1."""
     good: dict[str, int] = {}
     total: dict[str, int] = {}
     for one in sent:
@@ -65,7 +65,7 @@ def fitness(sent: Iterable[SentPilot]) -> dict[str, float]:
 
 
 def choose_element(fit: Mapping[str, float], draw: float) -> Optional[str]:
-    """The element that a draw from [0, 1) falls on, with probability in proportion to fitness [DIANE equation 4.2]; None is
+    """The element that a draw from [0, 1) falls on, with probability in proportion to fitness [DIANE 4.7.3, U7]; None is
     the generic slot, whose probability is never 0."""
     left = draw * (GENERIC + sum(fit.values()))
     for element in sorted(fit):  # an order of its own, so that the same draw is the same element

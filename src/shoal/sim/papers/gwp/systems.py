@@ -170,7 +170,7 @@ class ScriptedSystem(PilotSystem):
 
 @dataclass(frozen=True)
 class GwpilotOptions:
-    """Matching at intervals, and pilots that pull [GWP tables 3 and 4]."""
+    """Matching at intervals, and pilots that pull [GWP table 3, table 4]."""
 
     interval: float = 10.0
     chunk: int = 100  # tasks, and pilots to submit, of one interval
