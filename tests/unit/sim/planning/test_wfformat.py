@@ -12,6 +12,12 @@ from shoal.model.errors import BadInput
 from shoal.sim.planning.wfformat import read_wfformat
 
 
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are named as people name them: a long path would be cut in a message."""
+    monkeypatch.chdir(tmp_path)
+
+
 def document(**changes: Any) -> dict[str, Any]:
     """A workflow of two tasks."""
     tasks = [
@@ -26,8 +32,8 @@ def document(**changes: Any) -> dict[str, Any]:
     }
 
 
-def test_run_times_parents_cores_and_sizes(tmp_path: Path) -> None:
-    path = tmp_path / "flow.json"
+def test_run_times_parents_cores_and_sizes() -> None:
+    path = Path("flow.json")
     path.write_text(json.dumps(document()))
     first, second = read_wfformat(str(path)).batch.jobs
     assert (first.seconds, first.output_mb, first.after) == (2.5, 3.0, ())
@@ -47,18 +53,18 @@ def test_run_times_parents_cores_and_sizes(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_wrong_file_is_one_line(tmp_path: Path, text: str, words: str) -> None:
-    path = tmp_path / "flow.json"
+def test_a_wrong_file_is_one_line(text: str, words: str) -> None:
+    path = Path("flow.json")
     path.write_text(text)
     with pytest.raises(BadInput, match=r"flow\.json") as caught:
         read_wfformat(str(path))
     assert words in str(caught.value)
 
 
-def test_a_parent_that_is_not_there(tmp_path: Path) -> None:
+def test_a_parent_that_is_not_there() -> None:
     made = document()
     made["workflow"]["specification"]["tasks"][1]["parents"] = ["z"]
-    path = tmp_path / "flow.json"
+    path = Path("flow.json")
     path.write_text(json.dumps(made))
     with pytest.raises(BadInput, match="task b waits for z"):
         read_wfformat(str(path))

@@ -16,11 +16,16 @@ WORLDS = Path(__file__).resolve().parents[4] / "worlds"
 LEAST = "[pilots]\ncount = 3\n"
 
 
-def read(tmp_path: Path, text: str) -> Description:
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are named as people name them: a long path would be cut in a message."""
+    monkeypatch.chdir(tmp_path)
+
+
+def read(text: str) -> Description:
     """Read a world from a text."""
-    path = tmp_path / "world.toml"
-    path.write_text(text)
-    return read_world(str(path))
+    Path("world.toml").write_text(text)
+    return read_world("world.toml")
 
 
 @pytest.mark.parametrize("name", ["laptop", "cluster", "grid"])
@@ -51,10 +56,11 @@ def test_everything_that_may_stand_in_a_world() -> None:
     assert with_pilots(world, 7).pilots.count == 7
 
 
-def test_workloads(tmp_path: Path) -> None:
-    path = tmp_path / "work.toml"
-    path.write_text('[[bag]]\ntasks = 3\nseconds = "2m"\n[[two_steps]]\nkind = "merging"\nfirst = 4\nseconds = 5\n')
-    bag, steps = read_workload(str(path))
+def test_workloads() -> None:
+    Path("work.toml").write_text(
+        '[[bag]]\ntasks = 3\nseconds = "2m"\n[[two_steps]]\nkind = "merging"\nfirst = 4\nseconds = 5\n'
+    )
+    bag, steps = read_workload("work.toml")
     assert isinstance(bag, Bag)
     assert isinstance(steps, TwoSteps)
     assert bag.seconds == Constant(120.0)
@@ -88,9 +94,9 @@ def test_workloads(tmp_path: Path) -> None:
         ("[pilots\n", "no valid TOML"),
     ],
 )
-def test_a_wrong_world_is_one_line_with_file_and_key(tmp_path: Path, text: str, words: str) -> None:
+def test_a_wrong_world_is_one_line_with_file_and_key(text: str, words: str) -> None:
     with pytest.raises(BadInput) as caught:
-        read(tmp_path, text)
+        read(text)
     message = str(caught.value)
     assert "world.toml" in message or "none.txt" in message
     assert words in message
@@ -107,20 +113,19 @@ def test_a_wrong_world_is_one_line_with_file_and_key(tmp_path: Path, text: str, 
         ('[[two_steps]]\nkind = "fork"\nfirst = 1\nseconds = 1\n', "one of serial, splitting, merging"),
     ],
 )
-def test_a_wrong_workload_is_one_line(tmp_path: Path, text: str, words: str) -> None:
-    path = tmp_path / "work.toml"
-    path.write_text(text)
+def test_a_wrong_workload_is_one_line(text: str, words: str) -> None:
+    Path("work.toml").write_text(text)
     with pytest.raises(BadInput, match=r"work\.toml") as caught:
-        read_workload(str(path))
+        read_workload("work.toml")
     assert words in str(caught.value)
 
 
-def test_own_measured_waits(tmp_path: Path) -> None:
-    (tmp_path / "waits.txt").write_text("# of last week\n10\n20.5  # seconds\n\n30\n")
-    world = read(tmp_path, LEAST + '[[site]]\nwait = { file = "waits.txt" }\n')
+def test_own_measured_waits() -> None:
+    Path("waits.txt").write_text("# of last week\n10\n20.5  # seconds\n\n30\n")
+    world = read(LEAST + '[[site]]\nwait = { file = "waits.txt" }\n')
     wait = world.sites[0].wait
     assert isinstance(wait, Quantiles)
     assert wait.at(1.0) == pytest.approx(30.0)
-    (tmp_path / "waits.txt").write_text("10\nlong\n")
+    Path("waits.txt").write_text("10\nlong\n")
     with pytest.raises(BadInput, match=r"waits.txt:2: long is no number"):
-        read(tmp_path, LEAST + '[[site]]\nwait = { file = "waits.txt" }\n')
+        read(LEAST + '[[site]]\nwait = { file = "waits.txt" }\n')
