@@ -439,6 +439,7 @@ def test_all_tables_of_a_file_wait_for_what_the_command_line_names(
 
 def test_a_dry_run_of_resume_says_what_would_be_reused(client: FakeClient, capsys: pytest.CaptureFixture[str]) -> None:
     client.answer |= {
+        "tasks": 8,
         "reused": 7,
         "reuses": [{"element": n, "task": f"r4.{n}"} for n in range(1, 8)],
         "reruns": [{"count": 1, "why": "failed in r1", "again": True}],

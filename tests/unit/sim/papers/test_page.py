@@ -28,7 +28,7 @@ def test_the_page_is_of_today_s_experiments_claims_rules_and_parameters() -> Non
         told = section(text, name)
         for claim in experiment.claims:
             row = next(line for line in told.splitlines() if line.startswith(f"| {plain(claim.what)} |"))
-            assert claim.rule.words(claim.unit) in row and claim.rule.printed(claim.unit) in row, name
+            assert plain(claim.rule.words(claim.unit)) in row and claim.rule.printed(claim.unit) in row, name
             assert not claim.note or plain(claim.note) in told, name
         for parameter in experiment.parameters:
             assert f"| {parameter.name} |" in told and parameter.where in told, (name, parameter.name)

@@ -215,6 +215,8 @@ EXPERIMENT = Experiment(
     steps=6,
     modelled=(
         "The thesis' master is a model (first come, first served, a bounded rate). `Shoal as it is`: the product's engine and "
-        "agents with the same arrivals and tasks, one in twenty of them, compared with the thesis' master in its own order."
+        "agents with the same arrivals and tasks, one in twenty of them, compared with the thesis' master in its own order. "
+        "Changed after the first run: the countries in the middle come in any order, the model pays for registration "
+        "and the last report, and latency is switched off beside the master's rate, whose ablation had failed."
     ),
 )  # fmt: skip

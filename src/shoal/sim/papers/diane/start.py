@@ -59,5 +59,5 @@ EXPERIMENT = Experiment(
         Ablation("jobs that wait together, not independently", {"independent": False}, "all", AtLeast(94.0), "%"),
     ),
     steps=len(COUNTS),
-    modelled="A model, without the engine.",
+    modelled="A model, without the engine. It ran once before its rules were committed.",
 )

@@ -226,6 +226,9 @@ EXPERIMENT = Experiment(
     modelled=(
         "Factories are the policies of `sched`; matching, pulling, scripts and servers of the three systems are models, as are "
         "the grid's queues (waits without memory) and hosts (the two reference machines). Put in for each test are the counts "
-        "of submitted pilots (DIANE, GWpilot) and of failed tasks; everything else is shared by a to c and by d to f."
+        "of submitted pilots (DIANE, GWpilot) and of failed tasks; everything else is shared by a to c and by d to f. "
+        "The model was changed while its outcomes were in sight: a life-time of pilots, a sandbox time and ten failed "
+        "matches in a row were tried for DIRAC and dropped, and its chance to start became that of DIANE, with which it "
+        "shares a broker. So cells that no parameter was fitted to are no clean test."
     ),
 )  # fmt: skip
