@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Protocol
+
+from shoal.model.lazy_dataclass import dataclass
 
 TOLERANCE = 0.15  # of a printed number without a spread
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from shoal.model.lazy_dataclass import dataclass
 from shoal.sim.papers.agreement import Rule
 from shoal.sim.papers.waits import Waits
 

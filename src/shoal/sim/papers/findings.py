@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from shoal.model.lazy_dataclass import dataclass
 from shoal.sim.papers.agreement import is_not_worse, number, spread_text, verdict
 from shoal.sim.papers.experiment import Ablation, Claim, Experiment, Inputs, Measured, Parameter, Value
 from shoal.sim.papers.waits import Waits

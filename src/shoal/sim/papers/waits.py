@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shoal.model.errors import BadInput, echo
+from shoal.model.lazy_dataclass import dataclass
 
 Floats = NDArray[np.float64]
 SHORTEST = 1e-3  # seconds; less counts as this, since its logarithm is used

@@ -5,9 +5,9 @@ Times are in seconds, sizes in MB. `worlds/*.toml` are read into this by `world_
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from shoal.model.lazy_dataclass import dataclass
 from shoal.model.policy import Policy
 from shoal.sim.distributions import Constant, Distribution
 from shoal.sim.network import REPLY, REQUEST, Link

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from shoal.model.ids import parse_attempt
+from shoal.model.lazy_dataclass import dataclass
 from shoal.report.history import Attempt, Ending, PilotLife, RunRecord
 from shoal.sim.clock import Clock
 from shoal.wire.messages import Checkpoint, Lease

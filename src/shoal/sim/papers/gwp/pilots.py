@@ -7,10 +7,10 @@ import math
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
+from shoal.model.lazy_dataclass import dataclass
 from shoal.sim.clock import Clock
 from shoal.sim.papers.gwp.workload import seconds_of
 

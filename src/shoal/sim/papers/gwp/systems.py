@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
-from dataclasses import dataclass
 
+from shoal.model.lazy_dataclass import dataclass
 from shoal.sched.factory import FactoryRule, missing, next_submission
 from shoal.sched.guided_factory import GuidedRule, wanted
 from shoal.sim.papers.gwp.pilots import GridTest, Pilot, PilotSystem
