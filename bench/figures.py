@@ -140,6 +140,19 @@ FIGURES = (
     Figure("greedy_1500x10k_locality_ms", "greedy assignment of 10,000 tasks to 1,500 pilots, ranks by locality"),
     Figure("greedy_gap", "total rank that greedy loses against exact, uniform ranks"),
     Figure("greedy_gap_locality", "the same with ranks by locality"),
+    Figure("sim_1500x10k_s", "simulating 1,500 pilots and 10,000 tasks of 200 s, central matching", "<= 20"),
+    Figure("sim_1m_bag_s", "simulating 1,000,000 tasks of 20 s on 1,000 pilots, beats kept", "<= 600"),
+    Figure("sim_1m_bag_mb", "memory of that", "<= 2,000"),
+    Figure("sim_events_per_s", "events of the first of the two, a second"),
+    Figure("replay_error", "replayed over measured makespan of five kinds of real runs, the worst", "<= 0.10"),
+    Figure("replay_error_median", "the same, all runs of the forecasts"),
+    Figure("replay_slots_error", "a journal of 2 slots against real runs with 4 and 8, the worse", "<= 0.10"),
+    Figure(
+        "forecast_held",
+        "real ends within P10 to P90 of the forecast made at a quarter of the tasks",
+        ">= 0.70, stretch 0.80",
+    ),
+    Figure("forecast_width", "P10 to P90 over the time that was left, mean", "<= 0.40"),
     Figure("rss_growth", "server memory after 200,000 elements over after 20,000", "<= 1.10"),
 )
 
