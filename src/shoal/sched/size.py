@@ -100,6 +100,7 @@ class Sizes:
     def __init__(self) -> None:
         self._lines: dict[str, tuple[_Line, _Line]] = {}  # by pilot: computing, and moving
         self._largest: dict[str, int] = {}
+        self._slowest: Optional[Speed] = None  # of all known ones, as long as nothing new is known
 
     def learn(self, pilot: str, units: int, computing: float, moving: float = 0.0) -> None:
         """A piece was done: how long it computed, and how much longer all of it took."""
@@ -107,11 +108,13 @@ class Sizes:
         lines[0].add(units, max(0.0, computing))
         lines[1].add(units, max(0.0, moving))
         self._largest[pilot] = max(self._largest.get(pilot, 0), units)
+        self._slowest = None
 
     def forget(self, keep: Iterable[str]) -> None:
         """Keep what is known of these pilots only."""
         for name in self._lines.keys() - set(keep):
             del self._lines[name], self._largest[name]
+        self._slowest = None
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -120,9 +123,10 @@ class Sizes:
         """The speed of a pilot; as long as nothing is known of it, that of the slowest known one; None: of none is."""
         lines = self._lines.get(pilot)
         if lines is None:
-            known = [speed for name in self._lines if (speed := self.speed(name)) is not None]
-            slowest = max(known, key=lambda speed: speed.cost, default=None)
-            return slowest._replace(largest=0) if slowest is not None else None
+            if self._slowest is None and self._lines:
+                known = [speed for name in self._lines if (speed := self.speed(name)) is not None]
+                self._slowest = max(known, key=lambda speed: speed.cost)._replace(largest=0)
+            return self._slowest
         computing, moving = lines
         power, moves = 1.0 / max(computing.slope, SHORTEST), moving.slope
         return Speed(power, 1.0 / moves if moves > 0 else inf, computing.fixed + moving.fixed, self._largest[pilot])
@@ -147,9 +151,11 @@ def first_piece(left: int, slots: int) -> int:
     return max(1, left // max(FIRST_SHARE, FIRST_EACH * slots))
 
 
-def next_piece(left: int, speed: Optional[Speed], others: Sequence[Slot], slots: int) -> int:
+def next_piece(
+    left: int, speed: Optional[Speed], others: Sequence[Slot], slots: int, within: float = MOST_SECONDS
+) -> int:
     """How many of the units that are left a free slot with this speed gets, beside the others that work on them; `slots`:
-    how many there are in the whole pool."""
+    how many there are in the whole pool; `within`: seconds that a piece may take there."""
     if left <= 1:
         return max(0, left)
     if speed is None:
@@ -159,7 +165,7 @@ def next_piece(left: int, speed: Optional[Speed], others: Sequence[Slot], slots:
     share = max(0.0, end - speed.fixed) / speed.cost  # what it could do until the end, as one piece
     least = max(speed.fixed * (1.0 / FIXED_SHARE - 1.0), LEAST_SECONDS) / speed.cost
     most = max(MOST_SECONDS / speed.cost, least)
-    wanted = min(max(share / PART, least), share, most)
+    wanted = min(max(share / PART, least), share, most, max(0.0, within - speed.fixed) / speed.cost)
     if is_known:
         wanted = min(wanted, GROWTH * speed.largest)
     else:

@@ -100,3 +100,10 @@ def test_a_piece_grows_by_steps_and_an_unknown_pilot_gets_little() -> None:
 @pytest.mark.parametrize("left", [0, 1])
 def test_nothing_or_one_unit_left(left: int) -> None:
     assert next_piece(left, Speed(1.0, largest=5), [], 1) == left
+
+
+def test_a_piece_is_bound_by_the_seconds_it_may_take() -> None:
+    speed = Speed(power=10.0, fixed=1.0, largest=100_000)
+    assert next_piece(1_000_000, speed, [], 1) == 5_990
+    assert next_piece(1_000_000, speed, [], 1, within=31.0) == 300
+    assert next_piece(1_000_000, speed, [], 1, within=0.5) == 1

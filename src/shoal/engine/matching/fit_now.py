@@ -26,8 +26,17 @@ def holds_now(state: State, pilot: Pilot, cls: TaskClass) -> bool:
 
 def too_short(state: State, pilot: Pilot, cls: TaskClass) -> bool:
     """True if the pilot would end before the task: by its stated time, else by how long tasks of its class took."""
-    lasts = cls.key.time if cls.key.time is not None else cls.base.p95
+    if cls.key.time is not None:
+        lasts: float | None = cls.key.time
+    else:
+        lasts = None if _is_cut_to_fit(cls) else cls.base.p95
     return lasts is not None and lasts > time_left(state, pilot)
+
+
+def _is_cut_to_fit(cls: TaskClass) -> bool:
+    """True if its next task is a rest of divisible work, whose piece is made for the time that the pilot has."""
+    head = cls.head() if cls.is_divisible else None
+    return head is not None and head.array.spec.units is not None and not head.array.spec.units.is_cut
 
 
 def may_try(state: State, pilot: Pilot, cls: TaskClass) -> bool:

@@ -47,7 +47,11 @@ def lease_of(array: Array, attempt: Attempt, state_dir: str, proof: str = "") ->
         lease = altered(lease, lane=task.lane.name)
     if task is not None and task.special is not None:
         lease = altered(lease, restored=task.special.files, part=task.special.part)
-    return lease if is_plain or lease.function else single(lease)
+    lease = lease if is_plain or lease.function else single(lease)
+    if spec.units is not None:
+        # By its first unit, not by its number: the same units have the same seed in whichever run `--resume` finds them.
+        lease = altered(lease, env={**lease.env, "SHOAL_SEED": str(seed_of(array.run.seed, spec.units.first))})
+    return lease
 
 
 def lease_of_chunk(chunk: Chunk, low: int, high: int, state_dir: str, proof: str = "") -> Lease:
@@ -111,9 +115,8 @@ def _shared(array: Array, spec: Spec, state_dir: str) -> SharedLease:
         **spec.leased,
     )
     if spec.units is not None:
-        # Another unit is another seed, whichever task of whichever run has it: pieces that `--resume` took over, too.
         own = {"SHOAL_FIRST": str(spec.units.first), "SHOAL_COUNT": str(spec.units.size)}
-        lease = altered(lease, env={**lease.env, **own}, seed=seed_of(run.seed, spec.units.first))
+        lease = altered(lease, env={**lease.env, **own})
     is_plain = spec.sweep is None or not any(map(_has_holes, (*spec.texts, lease.stdout, lease.stderr)))
     made = SharedLease(spec, lease, is_plain)
     if array.count > 1 and spec is array.spec:

@@ -147,7 +147,10 @@ def _slots(cells: list[Cell], classes: list[TaskClass], pilots: list[LeaseRound]
 
 def _tasks(classes: list[TaskClass]) -> dict[int, int]:
     """How many turns each class has ready; short tasks are leased several at a time."""
-    return {at: max(1, cls.ready(MAX_LEASES) // turn_of(cls.base.mean)) for at, cls in enumerate(classes)}
+    return {
+        at: MAX_LEASES if cls.is_divisible else max(1, cls.ready(MAX_LEASES) // turn_of(cls.base.mean))
+        for at, cls in enumerate(classes)
+    }
 
 
 def _cells(

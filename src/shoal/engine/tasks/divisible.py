@@ -8,10 +8,12 @@ attempt are one transaction, and the lease is sent when that is durable.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shoal.engine.changes import ArrayTable
+from shoal.engine.matching.pilot_attributes import time_left
 from shoal.engine.records import Array, Pilot, Run
 from shoal.engine.state import State
 from shoal.model.ids import TaskId
@@ -22,6 +24,7 @@ from shoal.wire.messages import Report
 
 FEW_PIECES = 64  # live ones, of which it is looked anew with each cut when they will end; of more
 LOOK_AGAIN = 1.0  # only after so many seconds
+SAFE_PART = 0.5  # of the time that a piece may take: units are not all equally long
 
 
 class Work:
@@ -74,6 +77,9 @@ def enter_work(array: Array, table: Mapping[str, Any]) -> None:
     work.units += units.size
     if not units.is_cut:
         work.rests[array.first] = array
+        work.table = dict(
+            table
+        )  # what a person changed since is in the tables of what is open, not of pieces that are over
 
 
 def work_of(array: Array) -> Work:
@@ -88,7 +94,8 @@ def cut(state: State, array: Array, pilot: Pilot) -> None:
     assert units is not None and not units.is_cut
     if len(work.sizes) > 2 * len(state.pilots) + FEW_PIECES:
         work.sizes.forget(state.pilots)
-    wanted = next_piece(work.left(), work.sizes.speed(pilot.name), work.slots(state, run), max(1, state.slots))
+    speed, slots = work.sizes.speed(pilot.name), work.slots(state, run)
+    wanted = next_piece(work.left(), speed, slots, max(1, state.slots), _most_seconds(state, array, pilot))
     piece, rest = units.take(min(wanted, units.size))
     array.spec = _with_units(array.spec, piece)
     for task in array.tasks.values():
@@ -98,6 +105,13 @@ def cut(state: State, array: Array, pilot: Pilot) -> None:
     if rest.size:
         _add_rest(state, array, _with_units(array.spec, rest))
     state.emit("piece_cut", task=TaskId(run.number, array.first), pilot=pilot, first=piece.first, units=piece.size)
+
+
+def _most_seconds(state: State, array: Array, pilot: Pilot) -> float:
+    """How long a piece may take: within its time limit, and before its pilot ends."""
+    limit = array.spec.time if array.spec.time is not None else math.inf
+    left = time_left(state, pilot) if pilot.ends is not None else math.inf
+    return SAFE_PART * min(limit, left)
 
 
 def _with_units(spec: Spec, units: Any) -> Spec:

@@ -265,7 +265,9 @@ def _succeed(state: State, pilot: Pilot, task: Task, winner: AttemptId, report: 
             state.account(array, holder, other.took, "duplicated")
     task.cause, task.note = "", report.message  # on a success it says what is not whole
     record_success(state, pilot, array)
-    if array.spec.units is not None:
+    if array.spec.units is not None and task.special is not None and task.special.files:
+        pass  # it went on from a checkpoint: how long all of it takes is not known
+    elif array.spec.units is not None:
         learn_piece(state, array, pilot, report)
     else:
         state.learn(array, pilot, report.duration)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -215,7 +216,7 @@ def _outdated(specs: Sequence[Spec], found: list[list[tuple[int, TaskRow]]]) -> 
     """The specs whose newest result is newer than one of a task that waited for them, in another run."""
     ends: dict[str, float] = {}
     for spec, rows in zip(specs, found, strict=True):
-        ends[spec.name] = max((row.ended or 0.0 for _, row in rows), default=ends.get(spec.name, 0.0))
+        ends[spec.name] = max(ends.get(spec.name, 0.0), *(row.ended or 0.0 for _, row in rows), 0.0)
     late: set[str] = set()
     for spec, rows in zip(specs, found, strict=True):
         begun = min((row.leased or 0.0 for _, row in rows), default=float("inf"))
@@ -239,7 +240,7 @@ def _behind(specs: Sequence[Spec], left: list[int]) -> Iterator[int]:
 
 
 def _locate(arrays: list[tuple[int, int, Spec]], element: int) -> tuple[int, Spec, int, int]:
-    first, position, spec = max((a for a in arrays if a[0] <= element), key=lambda a: a[0])
+    first, position, spec = arrays[bisect_right(arrays, element, key=lambda array: array[0]) - 1]
     return position, spec, element - first, element
 
 

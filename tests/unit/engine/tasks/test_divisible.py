@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shoal.engine.commands import Accept
+from shoal.engine.records import TaskOverrides
 from shoal.model.ids import TaskId, parse_attempt
 from shoal.wire.messages import Lease
 from tests.unit.engine.stand import FakePilot, Stand, back, bad, good
@@ -251,3 +252,59 @@ def test_units_have_seeds_of_their_own_whichever_task_has_them() -> None:
     stand.submit({**WORK, "units": 64}, seed=5)
     seeds = {lease.env["SHOAL_SEED"] for lease in pilot.pull()}
     assert len(seeds) == 4
+
+
+def test_the_seed_of_a_piece_is_made_from_its_first_unit_alone() -> None:
+    seeds = []
+    for others in (0, 3):
+        stand = Stand()
+        pilot = stand.pilot(4 + others)
+        tables = [{"command": ["other"]}] * others
+        stand.submit(*tables, {**WORK, "units": 64}, seed=5)
+        leases = [lease for lease in pilot.pull() if "SHOAL_FIRST" in lease.env]
+        seeds.append({lease.env["SHOAL_FIRST"]: lease.env["SHOAL_SEED"] for lease in leases})
+    assert seeds[0]["0"] == seeds[1]["0"]
+
+
+def test_a_piece_ends_within_its_time_limit() -> None:
+    stand = Stand()
+    pilot = stand.pilot(1)
+    run = stand.submit({**WORK, "units": 1_000_000, "time": 100})
+    lease = pilot.pull()[0]
+    for _ in range(12):
+        count = units_of(lease)[1]
+        assert count * 0.01 <= 50.0
+        stand.now += count * 0.01
+        lease = pilot.talk(good(lease.attempt, duration=count * 0.01)).leases[0]
+    assert units_of(lease)[1] * 0.01 > 40.0  # and it uses what it may
+    assert stand.engine.state.runs[run].finished is None
+
+
+def test_a_piece_that_went_on_from_a_checkpoint_tells_nothing_of_its_pilot() -> None:
+    stand = Stand()
+    pilot = stand.pilot(1)
+    run = stand.submit({**WORK, "units": 1_000})
+    lease = pilot.pull()[0]
+    task = stand.engine.state.runs[run].array_of(1).tasks[1]  # type: ignore[union-attr]  # it is there
+    task.special = TaskOverrides(files={"state": "0" * 64})
+    pilot.talk(good(lease.attempt, duration=0.001))
+    assert stand.engine.state.runs[run].works["sim"].sizes.speed(pilot.name) is None
+
+
+def test_what_a_person_set_outlives_restarts_and_cuts() -> None:
+    stand = Stand()
+    pilot = stand.pilot(1)
+    run = stand.submit({**WORK, "units": 10_000})
+    lease = pilot.pull()[0]
+    assert pilot.talk(good(lease.attempt, duration=1.0)).leases
+    stand.set(run, priority=9)
+    for _ in range(2):
+        stand.restart()
+        again = stand.pilot(1)
+        stand.now += 100.0
+        again.pull()
+    (rest,) = stand.engine.state.runs[run].works["sim"].rests.values()
+    assert rest.spec.priority == 9
+    assert table(stand, run)[-1] is not None
+    found = stand.reader.run(run)
+    assert found is not None and found["arrays"][-1]["task"]["priority"] == 9
