@@ -5,7 +5,7 @@ Everything that is judged is declared here before it runs: `measure` only fills 
 
 from __future__ import annotations
 
-import zlib
+import binascii
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from enum import StrEnum
@@ -111,7 +111,7 @@ class Inputs:
 
     def rng(self, stream: str) -> np.random.Generator:
         """The randomness of one purpose: with more of one, the others stay as they are."""
-        return np.random.default_rng([self.seed, zlib.crc32(stream.encode())])
+        return np.random.default_rng([self.seed, binascii.crc32(stream.encode())])
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@ account of it. Models on the virtual clock; the systems themselves are in `syste
 
 from __future__ import annotations
 
+import binascii
 import math
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from random import Random
@@ -236,7 +236,7 @@ class PilotSystem(ABC):
         self.ended(pilot, task)
 
     def _note(self, task: int, pilot: Pilot) -> None:
-        self.trace = zlib.crc32(f"{task} {pilot.number} {self.clock.now:.6f}".encode(), self.trace)
+        self.trace = binascii.crc32(f"{task} {pilot.number} {self.clock.now:.6f}".encode(), self.trace)
 
     def later(self, seconds: float, do: Callable[[], None]) -> None:
         """Schedule what is to be done only while there is work."""
