@@ -7,8 +7,10 @@ the work of a task divided by the speed of its pilot: speeds are estimated from 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any, NamedTuple
 
 from shoal.model.errors import Refused
@@ -34,7 +36,7 @@ class Journal(NamedTuple):
 def read_journal(found: Found) -> Journal:
     """The journal of a run that has finished."""
     record = found.record
-    lengths = _lengths(record.attempts)
+    lengths = _lengths(record.attempts, _Kinds(found.info))
     if not lengths.done:
         raise Refused("no task of this run ran to its end, so there is nothing to replay", code="no_durations")
     middle = sorted(lengths.done.values())[len(lengths.done) // 2]
@@ -50,16 +52,9 @@ class _Lengths(NamedTuple):
     speeds: dict[str, float]  # of pilots
 
 
-def _lengths(attempts: Sequence[Attempt]) -> _Lengths:
-    import numpy as np
-
+def _lengths(attempts: Sequence[Attempt], kinds: _Kinds) -> _Lengths:
     ended = [one for one in attempts if one.outcome in (*DONE, "failed")]
-    names = sorted({one.pilot for one in ended})
-    places = {name: at for at, name in enumerate(names)}
-    good = [one for one in ended if one.outcome in DONE]
-    durations = np.array([max(1e-3, one.end - one.start) for one in good])
-    found = estimate_speeds([places[one.pilot] for one in good], durations, len(names)) if good else np.ones(len(names))
-    speeds = {name: float(found[at]) for name, at in places.items()}
+    speeds = _speeds([one for one in ended if one.outcome in DONE], kinds)
     done: dict[int, float] = {}
     failed: defaultdict[int, list[tuple[int, float]]] = defaultdict(list)
     for one in ended:
@@ -69,6 +64,48 @@ def _lengths(attempts: Sequence[Attempt]) -> _Lengths:
         else:
             failed[one.task].append((one.number, work))
     return _Lengths(done, {task: tuple(work for _, work in sorted(of)) for task, of in failed.items()}, speeds)
+
+
+def _speeds(good: Sequence[Attempt], kinds: _Kinds) -> dict[str, float]:
+    """The speeds of pilots. A duration is compared with the median of its own kind of tasks: a pilot that had the long ones
+    is not slow."""
+    import numpy as np
+
+    if not good:
+        return {}
+    spent = [max(1e-3, one.end - one.start) / kinds.size(one.task) for one in good]
+    by_kind: defaultdict[object, list[float]] = defaultdict(list)
+    for one, seconds in zip(good, spent, strict=True):
+        by_kind[kinds.kind(one.task)].append(seconds)
+    medians = {kind: median(of) for kind, of in by_kind.items()}
+    names = sorted({one.pilot for one in good})
+    places = {name: at for at, name in enumerate(names)}
+    relative = np.array([sec / medians[kinds.kind(one.task)] for one, sec in zip(good, spent, strict=True)])
+    found = estimate_speeds([places[one.pilot] for one in good], relative, len(names))
+    return {name: float(found[at]) for name, at in places.items()}
+
+
+class _Kinds:
+    """Which tasks of a run are alike: those of one array, and the units of one divisible work."""
+
+    def __init__(self, info: Mapping[str, Any]) -> None:
+        arrays = sorted(info["arrays"], key=lambda one: int(one["first"]))
+        self._firsts = [int(array["first"]) for array in arrays]
+        self._units = [parse_spec(array["task"]).units for array in arrays]
+        self._names = [str(array["name"]) for array in arrays]
+
+    def kind(self, task: int) -> object:
+        """The same for tasks that are alike."""
+        at = self._at(task)
+        return self._firsts[at] if self._units[at] is None else self._names[at]
+
+    def size(self, task: int) -> int:
+        """How many units a task has."""
+        units = self._units[self._at(task)]
+        return 1 if units is None else units.size
+
+    def _at(self, task: int) -> int:
+        return max(0, bisect_right(self._firsts, task) - 1)
 
 
 def _jobs(info: Mapping[str, Any], lengths: _Lengths, middle: float) -> tuple[list[Job], int]:

@@ -1,0 +1,59 @@
+"""A run of the past, read as a workload and pilots."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from shoal.report.history import Attempt, PilotLife, RunRecord
+from shoal.report.run_record import Found
+from shoal.sim.planning.journal import Journal, read_journal
+from tests.unit.report.fake_source import Json, run_info
+
+COMMAND = ["x"]
+
+
+def ran(task: int, pilot: str, seconds: float, outcome: str = "succeeded", number: int = 1) -> Attempt:
+    """An attempt."""
+    return Attempt(task, number, pilot, 100.0, 100.0 + seconds, 1, outcome)
+
+
+def journal(tasks: list[Json], attempts: Iterable[Attempt], **more: Any) -> Journal:
+    """What a replay takes from a run of these tables and attempts."""
+    attempts = list(attempts)
+    pilots = [PilotLife(name, name, 1, 100.0, math.inf) for name in sorted({one.pilot for one in attempts})]
+    record = RunRecord(100.0, 9_000.0, 0, attempts, pilots, [])
+    return read_journal(Found(run_info(tasks, finished=9_000.0), record, **more))
+
+
+def test_a_pilot_that_had_the_long_tasks_is_not_slow() -> None:
+    tables: list[Json] = [{"command": COMMAND, "array": "1-80"}, {"command": COMMAND, "array": "1-20"}]
+    short = [ran(1 + at, f"p{at % 8}", 60.0 + at % 3) for at in range(80)]
+    long = [ran(81 + at, f"p{8 + at % 2}", 3_600.0 + at % 3) for at in range(20)]
+    found = journal(tables, [*short, *long])
+    assert len(found.arrivals) == 10
+    assert [one.speed for one in found.arrivals] == pytest.approx([1.0] * 10, rel=0.05)
+
+
+def test_speeds_are_compared_within_an_array() -> None:
+    tables: list[Json] = [{"command": COMMAND, "array": "1-40"}, {"command": COMMAND, "array": "1-40"}]
+    attempts = [
+        ran(1 + at, f"p{at % 4}", (60.0 if at < 40 else 3_600.0) * (2.0 if at % 4 == 3 else 1.0)) for at in range(80)
+    ]
+    speeds = [one.speed for one in journal(tables, attempts).arrivals]
+    assert speeds[3] == pytest.approx(0.5 * speeds[0], rel=0.05)
+
+
+def test_pieces_of_divisible_work_are_compared_by_their_units() -> None:
+    sizes = [100, 50, 200, 100, 50, 200]
+    starts = [sum(sizes[:at]) for at in range(len(sizes))]
+    tables: list[Json] = [
+        {"command": COMMAND, "name": "work", "units": {"first": first, "count": size, "cut": True}}
+        for first, size in zip(starts, sizes, strict=True)
+    ]
+    attempts = [ran(1 + at, f"p{at % 2}", size * (1.0, 2.0)[at % 2]) for at, size in enumerate(sizes)]
+    speeds = [one.speed for one in journal(tables, attempts).arrivals]
+    assert speeds[1] == pytest.approx(0.5 * speeds[0], rel=0.05)
