@@ -42,7 +42,7 @@ class Found:
     info: Json
     record: RunRecord
     states: Counter[str] = field(default_factory=Counter)  # of tasks that were run here or closed
-    reused: int = 0  # tasks whose result an earlier run had
+    reused: set[int] = field(default_factory=set)  # tasks whose result an earlier run had
     other_runs: int = 0  # that were open meanwhile and may have used the same slots
 
 
@@ -96,7 +96,7 @@ class _Reader:
         self.attempts: list[Attempt] = []
         self.endings: list[Ending] = []
         self.states: Counter[str] = Counter()
-        self.reused = 0
+        self.reused: set[int] = set()
         self._is_final: set[int] = set()
         self.unreported: dict[int, tuple[float, str]] = {}  # tasks that became final with an attempt: when, and as what
 
@@ -113,7 +113,7 @@ class _Reader:
             self._changed[element] = int(cores)
         slots = self._slots(element)
         if row["reused"]:
-            self.reused += 1
+            self.reused.add(element)
             self.demand -= slots
             return
         if state not in _FINAL:

@@ -66,7 +66,7 @@ def test_tasks_that_never_ran_end_without_an_attempt() -> None:
 
 def test_results_of_an_earlier_run_are_no_work_of_this_one() -> None:
     found = read([row(1, 1.0, 50.0, reused="r0.1"), row(2, 101.0, 1.0)])
-    assert found.reused == 1 and found.record.demand == 2 and [a.task for a in found.record.attempts] == [2]
+    assert found.reused == {1} and found.record.demand == 2 and [a.task for a in found.record.attempts] == [2]
 
 
 def test_cores_of_a_task_are_its_slots_also_if_they_were_changed() -> None:

@@ -40,7 +40,7 @@ def read_journal(found: Found) -> Journal:
     if not lengths.done:
         raise Refused("no task of this run ran to its end, so there is nothing to replay", code="no_durations")
     middle = sorted(lengths.done.values())[len(lengths.done) // 2]
-    jobs, unknown = _jobs(found.info, lengths, middle)
+    jobs, unknown = _jobs(found, lengths, middle)
     arrivals = tuple(_arrival(life, record.start, lengths.speeds) for life in record.pilots)
     retries = max((len(one) for one in lengths.failed.values()), default=0)
     return Journal(Given(Batch(jobs, 0.0, min(100, retries + 3))), arrivals, record.end - record.start, unknown)
@@ -108,17 +108,19 @@ class _Kinds:
         return max(0, bisect_right(self._firsts, task) - 1)
 
 
-def _jobs(info: Mapping[str, Any], lengths: _Lengths, middle: float) -> tuple[list[Job], int]:
-    """The tasks of a run in the order of their numbers; what never ended well takes the median time, after its failures."""
+def _jobs(found: Found, lengths: _Lengths, middle: float) -> tuple[list[Job], int]:
+    """The tasks that a run ran, in the order of their numbers; what never ended well takes the median time, after its
+    failures."""
     jobs: list[Job] = []
     spans: dict[str, range] = {}
     unknown = 0
-    for array in sorted(info["arrays"], key=lambda one: int(one["first"])):
+    for array in sorted(found.info["arrays"], key=lambda one: int(one["first"])):
         spec = parse_spec(array["task"])
         first, count = int(array["first"]), int(array["count"])
         parents = tuple(parent for name in spec.after if name in spans for parent in spans[name])
-        spans[array["name"]] = range(len(jobs), len(jobs) + count)
-        for element in range(first, first + count):
+        elements = [element for element in range(first, first + count) if element not in found.reused]
+        spans[array["name"]] = range(len(jobs), len(jobs) + len(elements))
+        for element in elements:
             unknown += element not in lengths.done
             seconds = lengths.done.get(element, middle)
             jobs.append(Job(seconds, parents, spec.cores, failed=lengths.failed.get(element, ())))

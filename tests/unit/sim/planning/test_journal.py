@@ -57,3 +57,14 @@ def test_pieces_of_divisible_work_are_compared_by_their_units() -> None:
     attempts = [ran(1 + at, f"p{at % 2}", size * (1.0, 2.0)[at % 2]) for at, size in enumerate(sizes)]
     speeds = [one.speed for one in journal(tables, attempts).arrivals]
     assert speeds[1] == pytest.approx(0.5 * speeds[0], rel=0.05)
+
+
+def test_tasks_whose_results_were_taken_over_are_not_replayed() -> None:
+    tables: list[Json] = [
+        {"command": COMMAND, "array": "1-4", "name": "a"},
+        {"command": COMMAND, "after": ["a"], "name": "b"},
+        {"command": COMMAND, "after": ["b"]},
+    ]
+    found = journal(tables, [ran(2, "p1", 20.0), ran(4, "p1", 40.0), ran(6, "p1", 60.0)], reused={1, 3, 5})
+    assert found.unknown == 0
+    assert [(job.seconds, job.after) for job in found.work.batch.jobs] == [(20.0, ()), (40.0, ()), (60.0, ())]
