@@ -22,6 +22,7 @@ from shoal.sim.planning.workloads import Batch, Given, Job
 from shoal.wire.task import parse_spec
 
 DONE = ("succeeded",)
+PART = "checkpointed"  # an attempt from whose end the next one went on
 
 
 class Journal(NamedTuple):
@@ -53,8 +54,11 @@ class _Lengths(NamedTuple):
 
 
 def _lengths(attempts: Sequence[Attempt], kinds: _Kinds) -> _Lengths:
+    # A task that goes on from a checkpoint has done a part of its work before: its last attempt alone says nothing of speeds.
+    parts = [one for one in attempts if one.outcome == PART]
+    divided = {one.task for one in parts}
     ended = [one for one in attempts if one.outcome in (*DONE, "failed")]
-    speeds = _speeds([one for one in ended if one.outcome in DONE], kinds)
+    speeds = _speeds([one for one in ended if one.outcome in DONE and one.task not in divided], kinds)
     done: dict[int, float] = {}
     failed: defaultdict[int, list[tuple[int, float]]] = defaultdict(list)
     for one in ended:
@@ -63,6 +67,9 @@ def _lengths(attempts: Sequence[Attempt], kinds: _Kinds) -> _Lengths:
             done[one.task] = work
         else:
             failed[one.task].append((one.number, work))
+    for one in parts:
+        if one.task in done:
+            done[one.task] += (one.end - one.start) * speeds.get(one.pilot, 1.0)
     return _Lengths(done, {task: tuple(work for _, work in sorted(of)) for task, of in failed.items()}, speeds)
 
 

@@ -68,3 +68,11 @@ def test_tasks_whose_results_were_taken_over_are_not_replayed() -> None:
     found = journal(tables, [ran(2, "p1", 20.0), ran(4, "p1", 40.0), ran(6, "p1", 60.0)], reused={1, 3, 5})
     assert found.unknown == 0
     assert [(job.seconds, job.after) for job in found.work.batch.jobs] == [(20.0, ()), (40.0, ()), (60.0, ())]
+
+
+def test_what_was_done_before_a_checkpoint_is_work_of_its_task() -> None:
+    attempts = [ran(1, "p1", 50.0), ran(2, "p1", 30.0, "checkpointed"), ran(2, "p2", 15.0, "checkpointed", 2)]
+    attempts += [ran(2, "p2", 5.0, number=3), ran(3, "p2", 50.0)]
+    found = journal([{"command": COMMAND, "array": "1-3"}], attempts)
+    assert [job.seconds for job in found.work.batch.jobs] == pytest.approx([50.0, 50.0, 50.0])
+    assert [job.failed for job in found.work.batch.jobs] == [(), (), ()]
