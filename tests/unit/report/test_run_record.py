@@ -153,3 +153,8 @@ def test_other_runs_that_were_open_meanwhile_are_counted() -> None:
     ]
     source.runs = lambda **_: {"runs": others, "next": None}  # type: ignore[method-assign]
     assert read_record(source, "r1", None).other_runs == 2
+
+
+def test_tasks_that_were_added_later_are_told_of() -> None:
+    assert not read([row(1, 101.0, 4.0)]).added
+    assert read([row(1, 101.0, 4.0)], [event(1, "tasks_added", 102.0, first=2, tasks=2)]).added

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
-from shoal.model.errors import Refused
+from shoal.model.errors import Refused, echo
+from shoal.model.task.spec import Spec
 from shoal.report.history import Attempt, PilotLife
 from shoal.report.run_record import Found
 from shoal.sched.vector.forecast import estimate_speeds
@@ -36,6 +37,11 @@ class Journal(NamedTuple):
 
 def read_journal(found: Found) -> Journal:
     """The journal of a run that has finished."""
+    if found.info.get("open") or found.added:
+        raise Refused(
+            "tasks were added to this run while it ran: only what was submitted at once can be replayed",
+            code="not_replayable",
+        )
     record = found.record
     lengths = _lengths(record.attempts, _Kinds(found.info))
     if not lengths.done:
@@ -118,20 +124,36 @@ class _Kinds:
 def _jobs(found: Found, lengths: _Lengths, middle: float) -> tuple[list[Job], int]:
     """The tasks that a run ran, in the order of their numbers; what never ended well takes the median time, after its
     failures."""
-    jobs: list[Job] = []
-    spans: dict[str, range] = {}
-    unknown = 0
+    tables: list[tuple[Spec, list[int]]] = []
+    named: defaultdict[str, list[int]] = defaultdict(list)  # jobs by the name of their table, which pieces share
+    count = 0
     for array in sorted(found.info["arrays"], key=lambda one: int(one["first"])):
-        spec = parse_spec(array["task"])
-        first, count = int(array["first"]), int(array["count"])
-        parents = tuple(parent for name in spec.after if name in spans for parent in spans[name])
-        elements = [element for element in range(first, first + count) if element not in found.reused]
-        spans[array["name"]] = range(len(jobs), len(jobs) + len(elements))
+        first = int(array["first"])
+        elements = [one for one in range(first, first + int(array["count"])) if one not in found.reused]
+        tables.append((parse_spec(array["task"]), elements))
+        named[array["name"]] += range(count, count + len(elements))
+        count += len(elements)
+    jobs: list[Job] = []
+    known: dict[tuple[str, ...], tuple[int, ...]] = {}  # one tuple for all jobs with the same parents
+    for spec, elements in tables:
+        names = tuple(sorted({*spec.after, *spec.after_any}))
+        if names not in known:
+            known[names] = _parents(names, named)
         for element in elements:
-            unknown += element not in lengths.done
             seconds = lengths.done.get(element, middle)
-            jobs.append(Job(seconds, parents, spec.cores, failed=lengths.failed.get(element, ())))
+            jobs.append(Job(seconds, known[names], spec.cores, failed=lengths.failed.get(element, ())))
+    unknown = sum(element not in lengths.done for _, elements in tables for element in elements)
     return jobs, unknown
+
+
+def _parents(names: Sequence[str], named: Mapping[str, Sequence[int]]) -> tuple[int, ...]:
+    for name in names:
+        if name not in named:
+            raise Refused(
+                f"tasks of this run waited for {echo(name)}, which is not in it: it cannot be replayed alone",
+                code="not_replayable",
+            )
+    return tuple(sorted({parent for name in names for parent in named[name]}))
 
 
 def _arrival(life: PilotLife, start: float, speeds: Mapping[str, float]) -> Arrival:

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from shoal.model.errors import Refused
 from shoal.report.history import Attempt, PilotLife, RunRecord
 from shoal.report.run_record import Found
+from shoal.sim.planning.description import Description, Pilots
 from shoal.sim.planning.journal import Journal, read_journal
+from shoal.sim.planning.world import PlanningWorld
 from tests.unit.report.fake_source import Json, run_info
 
 COMMAND = ["x"]
@@ -76,3 +79,40 @@ def test_what_was_done_before_a_checkpoint_is_work_of_its_task() -> None:
     found = journal([{"command": COMMAND, "array": "1-3"}], attempts)
     assert [job.seconds for job in found.work.batch.jobs] == pytest.approx([50.0, 50.0, 50.0])
     assert [job.failed for job in found.work.batch.jobs] == [(), (), ()]
+
+
+def parents(tables: list[Json], tasks: int) -> list[tuple[int, ...]]:
+    """What the tasks of a run wait for in its replay, which must end in a world."""
+    found = journal(tables, [ran(1 + at, "p1", 10.0) for at in range(tasks)])
+    outcome = PlanningWorld(Description(pilots=Pilots(2)), [found.work], 1).run()
+    assert outcome.succeeded == tasks
+    ends = {one.task: one.end for one in outcome.record.attempts}
+    for at, job in enumerate(found.work.batch.jobs):
+        assert all(ends[at + 1] > ends[parent + 1] for parent in job.after)
+    return [job.after for job in found.work.batch.jobs]
+
+
+def test_a_task_waits_for_what_need_only_end_and_for_tables_after_its_own() -> None:
+    tables: list[Json] = [
+        {"command": COMMAND, "after": ["late"], "after_any": ["other"]},
+        {"command": COMMAND, "name": "late", "array": "1-2"},
+        {"command": COMMAND, "name": "other", "after_any": ["late"]},
+    ]
+    assert parents(tables, 4) == [(1, 2, 3), (), (), (1, 2)]
+
+
+def test_a_task_waits_for_all_pieces_of_divisible_work() -> None:
+    pieces: list[Json] = [
+        {"command": COMMAND, "name": "work", "units": {"first": 5 * at, "count": 5, "cut": True}} for at in range(3)
+    ]
+    tables: list[Json] = [pieces[0], {"command": COMMAND, "after": ["work"]}, *pieces[1:]]
+    assert parents(tables, 4) == [(), (0, 2, 3), (), ()]
+
+
+def test_what_cannot_be_replayed_is_refused() -> None:
+    with pytest.raises(Refused, match="waited for r7, which is not in it") as caught:
+        journal([{"command": COMMAND, "after": ["r7"]}], [ran(1, "p1", 1.0)])
+    assert caught.value.code == "not_replayable"
+    with pytest.raises(Refused, match="tasks were added") as caught:
+        journal([{"command": COMMAND}], [ran(1, "p1", 1.0)], added=True)
+    assert caught.value.code == "not_replayable"
