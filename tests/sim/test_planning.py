@@ -71,6 +71,11 @@ def test_a_fast_pilot_does_more() -> None:
     assert sorted(by_pilot.values()) == [10, 30]
 
 
+def test_a_host_without_any_speed_is_very_slow() -> None:
+    found = simulate(Description((Site(speed=Constant(0.0)),), Pilots(1)), (Bag(1, Constant(10.0)),))
+    assert found.makespan == pytest.approx(1_000.0, abs=1.0)
+
+
 def test_a_workflow_keeps_its_order() -> None:
     found = simulate(world(), (TwoSteps(MERGING, 8, Uniform(5.0, 10.0), fan=4),))
     check(found)

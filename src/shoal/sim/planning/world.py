@@ -35,6 +35,7 @@ from shoal.wire.submission import parse_submission
 MEMORY, DISK = 1 << 40, 1 << 44  # bytes of every pilot: nothing is short of them
 SILENT = 1e9  # times as long as usual: a beat that never comes
 STUCK = 86_400.0  # seconds in which nothing runs and nobody comes, after which nothing will
+SLOWEST = 0.01  # speed of a host: a distribution may draw 0, with which no task would ever end
 SHOW_EVERY = 5_000  # steps between two calls of `progress`
 Progress = Callable[[int, int], None]
 
@@ -351,7 +352,7 @@ class PlanningWorld:
 
     def _new_host(self, site: str, slots: int, speed: float, queued: bool) -> Host:
         name = f"host{self._numbers}"
-        self._speeds[name] = speed
+        self._speeds[name] = max(SLOWEST, speed)
         if queued:
             self._queued_hosts.add(name)
         host = Host(self, self._numbers, Capacity(slots, MEMORY, DISK, 0), Placement(name, site))
