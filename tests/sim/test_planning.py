@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shoal.model.policy import INTERVAL, MatchRule, Policy
-from shoal.sim.distributions import Constant, Exponential, Uniform
+from shoal.sim.distributions import Choice, Constant, Exponential, Uniform
 from shoal.sim.network import Link
 from shoal.sim.planning.description import Arrival, Cut, Description, Downtime, Pilots, ServerTimes, Site, Storage
 from shoal.sim.planning.outcome import Outcome
@@ -148,6 +148,17 @@ def test_pilots_end_with_their_allocation_and_others_are_asked_for() -> None:
     check(found)
     assert found.enrolled > 4
     assert all(life.ended - life.joined <= 101.0 or math.isinf(life.ended) for life in found.record.pilots)
+
+
+def test_pilots_that_end_at_once_are_asked_for_a_second_later() -> None:
+    site = Site(slots=1, lifetime=Choice((0.0, 1_000.0)))
+    description = Description((site,), Pilots(20, keep=True), horizon=3_600.0)
+    found = simulate(description, (Bag(20, Constant(100.0)),))
+    check(found)
+    never = Description((Site(slots=1, lifetime=Constant(0.0)),), Pilots(1, keep=True), horizon=3_600.0)
+    outcome = simulate(never, (Bag(1, Constant(100.0)),))
+    assert "horizon" in outcome.stuck
+    assert outcome.asked <= 10_000
 
 
 def test_pilots_are_asked_for_one_after_another() -> None:

@@ -36,6 +36,7 @@ MEMORY, DISK = 1 << 40, 1 << 44  # bytes of every pilot: nothing is short of the
 SILENT = 1e9  # times as long as usual: a beat that never comes
 STUCK = 86_400.0  # seconds in which nothing runs and nobody comes, after which nothing will
 SLOWEST = 0.01  # speed of a host: a distribution may draw 0, with which no task would ever end
+ASK_AGAIN = 1.0  # seconds after the end of a pilot: one that ends at once would be asked for without end at one moment
 SHOW_EVERY = 5_000  # steps between two calls of `progress`
 Progress = Callable[[int, int], None]
 
@@ -303,12 +304,12 @@ class PlanningWorld:
         for name in self._names(site):
             self._hosts[name].die()
 
-    def _ask(self) -> None:
+    def _ask(self, delay: float = 0.0) -> None:
         """Ask for a pilot, when the requests before it have been made."""
         pilots = self.description.pilots
         self._coming += 1
         site = self._asking.choices(self.description.sites, [site.share for site in self.description.sites])[0]
-        at = max(self.clock.now, self._next_request)
+        at = max(self.clock.now + delay, self._next_request)
         if pilots.per_hour:
             self._next_request = at + 3600.0 / pilots.per_hour
         self.clock.at(at, lambda: self._request(site))
@@ -388,4 +389,4 @@ class PlanningWorld:
 
     def _ask_again(self) -> None:
         if self.description.pilots.keep:
-            self._ask()
+            self._ask(ASK_AGAIN)
