@@ -181,6 +181,24 @@ def test_a_cut_site_works_on_and_reports_later() -> None:
     assert 80.0 < found.makespan < 200.0
 
 
+def test_pilots_of_a_long_cut_are_lost_and_their_tasks_run_elsewhere() -> None:
+    cut, other = Site("cut", slots=1, cuts=(Cut(15.0, 615.0),)), Site("other", slots=1)
+    arrivals = (Arrival(0.0, 1, site="cut"), Arrival(0.0, 1, site="cut"), Arrival(0.0, 1, site="other"))
+    found = simulate(Description((cut, other), Pilots(arrivals=arrivals)), (Bag(30, Constant(20.0)),))
+    assert (found.succeeded, found.failed, found.stuck) == (30, 0, "")
+    again = sorted(one.start for one in found.record.attempts if one.number > 1)
+    # what ran at the cut is given to another when the lease of its pilot is over, 75 s after its last beat
+    assert again
+    assert 15.0 + 60.0 <= again[0] <= 15.0 + 75.0 + 25.0
+
+
+def test_a_pilot_that_starts_in_a_cut_joins_when_the_last_one_ends() -> None:
+    site = Site(slots=1, start=Constant(30.0), cuts=(Cut(10.0, 50.0), Cut(20.0, 200.0), Cut(40.0, 60.0, ("reply",))))
+    found = simulate(Description((site,), Pilots(1)), (Bag(1, Constant(20.0)),))
+    check(found)
+    assert 200.0 <= found.record.pilots[0].joined <= 300.0
+
+
 def test_storage_and_a_busy_server_take_their_time() -> None:
     plain = simulate(world(), (Bag(40, Constant(10.0), input_mb=100.0),)).makespan
     site = Site(slots=2, storage=Storage(10.0))

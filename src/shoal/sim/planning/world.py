@@ -24,7 +24,7 @@ from shoal.sim.distributions import Constant
 from shoal.sim.host import OWNER, TIMEOUT, Host, Placement
 from shoal.sim.network import REPLY, REQUEST, Link, Network
 from shoal.sim.planning.batch_queue import BatchQueue
-from shoal.sim.planning.description import Arrival, Description, Site
+from shoal.sim.planning.description import BOTH, Arrival, Cut, Description, Site
 from shoal.sim.planning.outcome import Outcome, Recorder
 from shoal.sim.planning.storage import StorageElement
 from shoal.sim.planning.workloads import Batch, Job, Workload, tables
@@ -57,7 +57,9 @@ class PlanningWorld:
     def __init__(self, description: Description, workload: Workload, seed: int) -> None:
         self.description, self.seed = description, seed
         self.clock = Clock()
-        self.timing = _timing(description.beats)
+        # The server misses a pilot that is cut off by its beats only.
+        self._beats = description.beats or any(site.cuts for site in description.sites)
+        self.timing = _timing(self._beats)
         self.ledger = Recorder(self.clock)
         self.messages: Counter[str] = Counter()
         self.server = SimServer(
@@ -78,6 +80,7 @@ class PlanningWorld:
             for site in description.sites
             if site.storage is not None
         }
+        self._cuts: Counter[tuple[str, str]] = Counter()  # that go on, by site and kind of message
         self._hosts: dict[str, Host] = {}  # that live
         self._speeds: dict[str, float] = {}
         self._queued_hosts: set[str] = set()  # those that hold a place of a batch queue
@@ -294,8 +297,19 @@ class PlanningWorld:
         for downtime in site.downtimes:
             self.clock.after(downtime.start, lambda s=site: self._kill_all(s))  # type: ignore[misc]  # bound now
         for cut in site.cuts:
-            self.clock.after(cut.start, lambda s=site, k=cut.kinds: self.network.cut(self._names(s), k))  # type: ignore[misc]  # bound now
-            self.clock.after(cut.end, lambda s=site: self.network.mend(self._names(s)))  # type: ignore[misc]  # bound now
+            self.clock.after(cut.start, lambda s=site, c=cut: self._cut(s, c, 1))  # type: ignore[misc]  # bound now
+            self.clock.after(cut.end, lambda s=site, c=cut: self._cut(s, c, -1))  # type: ignore[misc]  # bound now
+
+    def _cut(self, site: Site, cut: Cut, change: int) -> None:
+        """A cut begins or ends; what others cut meanwhile stays so."""
+        for kind in cut.kinds:
+            self._cuts[site.name, kind] += change
+        names = self._names(site)
+        self.network.mend(names)
+        self.network.cut(names, self._lost_kinds(site.name))
+
+    def _lost_kinds(self, site: str) -> list[str]:
+        return [kind for kind in BOTH if self._cuts[site, kind]]
 
     def _names(self, site: Site) -> list[str]:
         return [name for name, host in self._hosts.items() if host.site == site.name]
@@ -359,6 +373,7 @@ class PlanningWorld:
         host = Host(self, self._numbers, Capacity(slots, MEMORY, DISK, 0), Placement(name, site))
         self._numbers += 1
         self._hosts[name] = host
+        self.network.cut([name], self._lost_kinds(site))
         return host
 
     def _kill(self, host: Host) -> None:
@@ -370,7 +385,7 @@ class PlanningWorld:
         if self._hosts.pop(host.name, None) is None:
             return
         self.ledger.pilot_ended(host.name)
-        if host.died and (host.name in self._known_ends or not self.description.beats):
+        if host.died and (host.name in self._known_ends or not self._beats):
             self._report_death(host)
         if host.name in self._queued_hosts:
             self._queued_hosts.discard(host.name)
