@@ -208,6 +208,12 @@ def test_storage_and_a_busy_server_take_their_time() -> None:
     assert busy > plain + 4 * 0.5
 
 
+def test_the_output_of_a_task_does_not_wait_for_its_own_input() -> None:
+    site = Site(storage=Storage(10.0, total=10.0))
+    work = (Bag(1, Constant(10.0), input_mb=100.0, output_mb=100.0),)
+    assert simulate(Description((site,), Pilots(1)), work).makespan == pytest.approx(30.0, abs=LATE)
+
+
 def test_matching_at_intervals_is_slower_than_at_once() -> None:
     rule = Policy(match=MatchRule(INTERVAL, 10.0, 15))
     assert simulate(world(policy=rule)).makespan > simulate(world()).makespan + 10.0

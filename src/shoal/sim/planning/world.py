@@ -203,9 +203,11 @@ class PlanningWorld:
         )
         storage = self._storage.get(host.site)
         if storage is not None:
+            before = 0  # accesses of the task itself: it has read everything when it writes
             for megabytes in (job.input_mb, job.output_mb):
                 if megabytes:
-                    access = storage.access(megabytes)
+                    access = storage.access(megabytes, before)
+                    before += 1
                     seconds += access.seconds
                     fails = fails or access.fails
         return seconds, fails or known
