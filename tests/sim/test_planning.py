@@ -214,6 +214,15 @@ def test_the_output_of_a_task_does_not_wait_for_its_own_input() -> None:
     assert simulate(Description((site,), Pilots(1)), work).makespan == pytest.approx(30.0, abs=LATE)
 
 
+def test_a_thin_link_takes_its_time() -> None:
+    work = (Bag(1, Constant(10.0)),)
+    thin = Description(pilots=Pilots(1), link=Link(Constant(0.001), bandwidth=1_000.0))
+    # the registration and its answer, the first exchange, the lease, and the report
+    late = (500 + 500 + 500 + 800 + 800) / 1_000.0
+    found = simulate(thin, work).makespan - simulate(Description(pilots=Pilots(1)), work).makespan
+    assert found == pytest.approx(late, abs=LATE)
+
+
 def test_matching_at_intervals_is_slower_than_at_once() -> None:
     rule = Policy(match=MatchRule(INTERVAL, 10.0, 15))
     assert simulate(world(policy=rule)).makespan > simulate(world()).makespan + 10.0

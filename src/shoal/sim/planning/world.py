@@ -37,6 +37,9 @@ SILENT = 1e9  # times as long as usual: a beat that never comes
 STUCK = 86_400.0  # seconds in which nothing runs and nobody comes, after which nothing will
 SLOWEST = 0.01  # speed of a host: a distribution may draw 0, with which no task would ever end
 ASK_AGAIN = 1.0  # seconds after the end of a pilot: one that ends at once would be asked for without end at one moment
+# Bytes of a message, and of each lease or report in it, as JSON with its headers: about what the product sends for a short
+# command. They matter only on a link with a bandwidth.
+MESSAGE_BYTES, ITEM_BYTES = 500, 300
 SHOW_EVERY = 5_000  # steps between two calls of `progress`
 Progress = Callable[[int, int], None]
 
@@ -265,7 +268,7 @@ class PlanningWorld:
             self.server.request(Enrol(register, host.owner, host.site), answer, lambda error: lost())
 
         def answer(registered: Registered) -> None:
-            self.network.send(REPLY, host.name, lambda: joined(registered), lost)
+            self.network.send(REPLY, host.name, lambda: joined(registered), lost, MESSAGE_BYTES)
 
         def joined(registered: Registered) -> None:
             if host.alive and host.agent.registered is None:  # else it is a second answer to one request
@@ -273,7 +276,7 @@ class PlanningWorld:
                 self.ledger.pilot_came(host.name, host.capacity.cores)
                 host.joined(registered)
 
-        self.network.send(REQUEST, host.name, lambda: self._serve(arrive), lost)
+        self.network.send(REQUEST, host.name, lambda: self._serve(arrive), lost, MESSAGE_BYTES)
 
     def send(self, host: Host, exchange: Exchange) -> None:
         """Carry an exchange to the server, and the reply back."""
@@ -287,12 +290,14 @@ class PlanningWorld:
             self.server.exchange(Talk(exchange), answer, refuse)
 
         def answer(reply: Reply) -> None:
-            self.network.send(REPLY, host.name, lambda: host.answered(reply), lost)
+            size = MESSAGE_BYTES + ITEM_BYTES * len(reply.leases)
+            self.network.send(REPLY, host.name, lambda: host.answered(reply), lost, size)
 
         def refuse(error: ShoalError) -> None:
-            self.network.send(REPLY, host.name, lambda: host.refused(exchange, error), lost)
+            self.network.send(REPLY, host.name, lambda: host.refused(exchange, error), lost, MESSAGE_BYTES)
 
-        self.network.send(REQUEST, host.name, lambda: self._serve(arrive), lost)
+        size = MESSAGE_BYTES + ITEM_BYTES * (len(exchange.reports) + len(exchange.batches))
+        self.network.send(REQUEST, host.name, lambda: self._serve(arrive), lost, size)
 
     # --- pilots
     def _set_times(self, site: Site) -> None:
