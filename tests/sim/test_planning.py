@@ -85,6 +85,13 @@ def test_a_workflow_keeps_its_order() -> None:
             assert one.start >= max(ends[task] for task in range(4 * (one.task - 9) + 1, 4 * (one.task - 9) + 5))
 
 
+def test_a_merge_of_thousands_is_simulated() -> None:
+    found = simulate(Description((Site(slots=8),), Pilots(25)), (TwoSteps(MERGING, 5_000, Constant(10.0), fan=5_000),))
+    check(found)
+    (merge,) = (one for one in found.record.attempts if one.task == 5_001)
+    assert merge.start >= max(one.end for one in found.record.attempts if one.task <= 5_000)
+
+
 @settings(max_examples=12, deadline=None)
 @example(seed=8585, pilots=1, slots=1, lifetime=0.0, failure=0.0, loss=0.02, tasks=1)  # the registration came twice
 @given(

@@ -13,7 +13,9 @@ from shoal.report.history import Attempt, PilotLife, RunRecord
 from shoal.report.run_record import Found
 from shoal.sim.planning.description import Description, Pilots
 from shoal.sim.planning.journal import Journal, read_journal
+from shoal.sim.planning.workloads import tables as workload_tables
 from shoal.sim.planning.world import PlanningWorld
+from shoal.wire.submission import parse_submission
 from tests.unit.report.fake_source import Json, run_info
 
 COMMAND = ["x"]
@@ -116,3 +118,10 @@ def test_what_cannot_be_replayed_is_refused() -> None:
     with pytest.raises(Refused, match="tasks were added") as caught:
         journal([{"command": COMMAND}], [ran(1, "p1", 1.0)], added=True)
     assert caught.value.code == "not_replayable"
+
+
+def test_a_merge_of_thousands_is_replayed() -> None:
+    tables: list[Json] = [{"command": COMMAND, "array": "1-5000", "name": "a"}, {"command": COMMAND, "after": ["a"]}]
+    found = journal(tables, [ran(1 + at, f"p{at % 2}", 10.0) for at in range(5_001)])
+    first, merge = parse_submission({"tasks": workload_tables(found.work.batch), "cwd": "/"}).specs
+    assert (first.count, merge.count, merge.after) == (5_000, 1, (first.name,))
