@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from collections import Counter, defaultdict
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -275,6 +278,28 @@ def test_a_prediction_is_in_order_and_adds_up() -> None:
     assert told[-1][0] == told[-1][1]
     areas = found.areas
     assert areas.useful / areas.total == pytest.approx(found.mean(lambda run: run.anatomy.utilisation), rel=0.05)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_prediction_keeps_one_long_record(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[weakref.ref[Outcome]] = []
+    alive: list[int] = []
+    usual = PlanningWorld.run
+
+    def run(self: PlanningWorld, *words: Any) -> Outcome:
+        gc.collect()
+        alive.append(sum(one() is not None for one in kept))
+        outcome = usual(self, *words)
+        kept.append(weakref.ref(outcome))
+        return outcome
+
+    monkeypatch.setattr(PlanningWorld, "run", run)
+    told: list[tuple[int, int]] = []
+    found = predict(world(), BAG, range(count), lambda done, total: told.append((done, total)))
+    assert alive == [0] * (count + (count > 1))
+    assert found.middle.trace == found.runs[count // 2].trace
+    assert told == sorted(told)
+    assert told[-1][0] == told[-1][1]
 
 
 def test_divisible_work_is_cut_so_that_different_hosts_end_together() -> None:
