@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from shoal.engine.commands import Enrol
 from shoal.model.policy import INTERVAL, MatchRule, Policy
 from shoal.sim.distributions import Choice, Constant, Exponential, Uniform
 from shoal.sim.network import Link
@@ -21,6 +22,7 @@ from shoal.sim.planning.outcome import Outcome
 from shoal.sim.planning.prediction import predict
 from shoal.sim.planning.workloads import MERGING, Bag, Batch, Divisible, Given, Job, TwoSteps, Workload
 from shoal.sim.planning.world import PlanningWorld
+from shoal.sim.server import SimServer
 
 BAG = (Bag(40, Uniform(5.0, 20.0)),)
 LATE = 0.1  # seconds of overhead for each task in a row, at most
@@ -202,11 +204,34 @@ def test_pilots_of_a_long_cut_are_lost_and_their_tasks_run_elsewhere() -> None:
     assert 15.0 + 60.0 <= again[0] <= 15.0 + 75.0 + 25.0
 
 
-def test_a_pilot_that_starts_in_a_cut_joins_when_the_last_one_ends() -> None:
-    site = Site(slots=1, start=Constant(30.0), cuts=(Cut(10.0, 50.0), Cut(20.0, 200.0), Cut(40.0, 60.0, ("reply",))))
+@pytest.mark.parametrize("kinds", [("request", "reply"), ("request",), ("reply",)])
+def test_a_pilot_that_starts_in_a_cut_joins_when_the_last_one_ends(kinds: tuple[str, ...]) -> None:
+    cuts = (Cut(10.0, 50.0), Cut(20.0, 200.0, kinds), Cut(40.0, 60.0, ("reply",)))
+    site = Site(slots=1, start=Constant(30.0), cuts=cuts)
     found = simulate(Description((site,), Pilots(1)), (Bag(1, Constant(20.0)),))
     check(found)
     assert 200.0 <= found.record.pilots[0].joined <= 300.0
+
+
+def test_a_pilot_that_registers_again_is_the_same_and_tells_what_is_left_of_its_wall(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[float | None] = []
+    usual = SimServer.request
+
+    def request(self: SimServer, command: Any, *words: Any) -> None:
+        if isinstance(command, Enrol):
+            told.append(command.register.ends)
+        usual(self, command, *words)
+
+    monkeypatch.setattr(SimServer, "request", request)
+    site = Site(slots=1, wall=5_000.0, start=Constant(7.0), cuts=(Cut(15.0, 615.0),))
+    found = simulate(Description((site,), Pilots(2)), (Bag(60, Constant(20.0)),))
+    assert len(told) == 4
+    assert told[:2] == pytest.approx([5_000.0] * 2, abs=1.0)
+    assert all(ends is not None and 4_200.0 < ends < 5_000.0 - 608.0 for ends in told[2:])
+    assert (found.asked, found.enrolled) == (2, 2)
+    assert [life.joined for life in found.record.pilots] == pytest.approx([7.0] * 2, abs=1.0)
 
 
 def test_storage_and_a_busy_server_take_their_time() -> None:

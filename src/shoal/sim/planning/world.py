@@ -87,6 +87,7 @@ class PlanningWorld:
         self._hosts: dict[str, Host] = {}  # that live
         self._speeds: dict[str, float] = {}
         self._queued_hosts: set[str] = set()  # those that hold a place of a batch queue
+        self._walls: dict[str, float] = {}  # when the batch system ends a host's pilot
         self._known_ends: set[str] = set()  # hosts whose end comes when the server notes it
         self._sent: dict[str, float] = {}  # when each pilot sent its last exchange
         self._failures: Counter[TaskId] = Counter()
@@ -254,10 +255,10 @@ class PlanningWorld:
 
     def join(self, host: Host, action: Join) -> None:
         """Carry the registration of a pilot to the server, and the answer back."""
-        site = self._sites.get(host.site)
+        ends = self._walls.get(host.name)
         register = Register(
             PROTOCOL, "0", host.hostname, host.identity, host.capacity, site=host.site, former=action.former,
-            nonce=action.nonce, ends=site.wall if site is not None and host.name in self._queued_hosts else None,
+            nonce=action.nonce, ends=None if ends is None else max(0.0, ends - self.clock.now),
         )  # fmt: skip
 
         def lost() -> None:
@@ -272,8 +273,7 @@ class PlanningWorld:
 
         def joined(registered: Registered) -> None:
             if host.alive and host.agent.registered is None:  # else it is a second answer to one request
-                self._enrolled += 1
-                self.ledger.pilot_came(host.name, host.capacity.cores)
+                self._enrolled += self.ledger.pilot_came(host.name, host.capacity.cores)
                 host.joined(registered)
 
         self.network.send(REQUEST, host.name, lambda: self._serve(arrive), lost, MESSAGE_BYTES)
@@ -357,7 +357,7 @@ class PlanningWorld:
             self._never_came(site)
             return
         self._coming -= 1
-        host = self._new_host(site.name, site.slots, site.speed.draw(self._speed_draws), queued=True)
+        host = self._new_host(site.name, site.slots, site.speed.draw(self._speed_draws), queued=True, wall=site.wall)
         if site.wall is not None:
             self.clock.after(site.wall, lambda: host.handle(Leave("the allocation ends", now=True)))
         if site.lifetime is not None:
@@ -372,15 +372,17 @@ class PlanningWorld:
         elif arrival.until is not None:
             self.clock.at(self._began + arrival.until, lambda: host.handle(Leave("it is over here", now=True)))
 
-    def _new_host(self, site: str, slots: int, speed: float, queued: bool) -> Host:
+    def _new_host(self, site: str, slots: int, speed: float, queued: bool, wall: float | None = None) -> Host:
         name = f"host{self._numbers}"
         self._speeds[name] = max(SLOWEST, speed)
         if queued:
             self._queued_hosts.add(name)
+        if wall is not None:
+            self._walls[name] = self.clock.now + wall
+        self.network.cut([name], self._lost_kinds(site))
         host = Host(self, self._numbers, Capacity(slots, MEMORY, DISK, 0), Placement(name, site))
         self._numbers += 1
         self._hosts[name] = host
-        self.network.cut([name], self._lost_kinds(site))
         return host
 
     def _kill(self, host: Host) -> None:
