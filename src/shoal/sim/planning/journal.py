@@ -33,6 +33,8 @@ class Journal(NamedTuple):
     arrivals: tuple[Arrival, ...]
     makespan: float  # as it was
     unknown: int  # tasks that never ran to their end: they are given the median duration
+    ignored: tuple[str, ...]  # fields of the run and of its tasks that may have held tasks back, and do not in a replay
+    other_runs: int  # that were open meanwhile
 
 
 def read_journal(found: Found) -> Journal:
@@ -50,7 +52,21 @@ def read_journal(found: Found) -> Journal:
     jobs, unknown = _jobs(found, lengths, middle)
     arrivals = tuple(_arrival(life, record.start, lengths.speeds) for life in record.pilots)
     retries = max((len(one) for one in lengths.failed.values()), default=0)
-    return Journal(Given(Batch(jobs, 0.0, min(100, retries + 3))), arrivals, record.end - record.start, unknown)
+    work = Given(Batch(jobs, 0.0, min(100, retries + 3)))
+    took = record.end - record.start
+    return Journal(work, arrivals, took, unknown, _ignored(found.info), found.other_runs)
+
+
+def _ignored(info: Mapping[str, Any]) -> tuple[str, ...]:
+    specs = [parse_spec(array["task"]) for array in info["arrays"]]
+    has = {
+        "max_running": info.get("max_running") is not None,
+        "%N of an array": any(spec.throttle is not None for spec in specs),
+        "memory": any(spec.memory for spec in specs),
+        "gpus": any(spec.gpus for spec in specs),
+        "require": any(spec.require for spec in specs),
+    }
+    return tuple(name for name, is_there in has.items() if is_there)
 
 
 class _Lengths(NamedTuple):

@@ -125,3 +125,16 @@ def test_a_merge_of_thousands_is_replayed() -> None:
     found = journal(tables, [ran(1 + at, f"p{at % 2}", 10.0) for at in range(5_001)])
     first, merge = parse_submission({"tasks": workload_tables(found.work.batch), "cwd": "/"}).specs
     assert (first.count, merge.count, merge.after) == (5_000, 1, (first.name,))
+
+
+def test_what_is_not_carried_over_is_known() -> None:
+    plain = journal([{"command": COMMAND}], [ran(1, "p1", 1.0)])
+    assert (plain.ignored, plain.other_runs) == ((), 0)
+    tables: list[Json] = [
+        {"command": COMMAND, "array": "1-2%1", "memory": "1G"},
+        {"command": COMMAND, "gpus": 1, "require": "cores > 2"},
+    ]
+    record = RunRecord(100.0, 200.0, 0, [ran(1, "p1", 1.0)], [], [])
+    found = read_journal(Found(run_info(tables, finished=200.0, max_running=3), record, other_runs=2))
+    assert found.ignored == ("max_running", "%N of an array", "memory", "gpus", "require")
+    assert found.other_runs == 2
