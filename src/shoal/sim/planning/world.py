@@ -153,8 +153,6 @@ class PlanningWorld:
 
     def _outcome(self, total: int, stuck: str) -> Outcome:
         record = self.ledger.finish()
-        for queue in self._queues.values():
-            queue.is_over = True
         makespan = math.inf if stuck else record.end
         succeeded = self._finals["succeeded"]
         failed = sum(self._finals.values()) - succeeded

@@ -1,4 +1,4 @@
-"""World and workload files (TOML). What may stand in them: docs/reference/worlds.md."""
+"""World and workload files (TOML). What may stand in them: docs/howto/plan-with-the-simulator.md."""
 
 from __future__ import annotations
 
