@@ -82,7 +82,7 @@ def test_wrong_input_is_one_line(tmp_path: Path, words: tuple[str, ...], told: s
 def test_a_replay_takes_as_long_as_the_run_did(cluster: Cluster) -> None:
     cluster.start_server()
     cluster.start_pilot(2)
-    run = cluster.submit(cluster.telling(0.5, array="1-12"))
+    run = cluster.submit(cluster.telling(0.5, array="1-12%2"))
     cluster.wait_run(run)
     address = cluster.address()
     server = {"SHOAL_SERVER": address["url"], "SHOAL_TOKEN": address["token"]}
@@ -98,6 +98,7 @@ def test_a_replay_takes_as_long_as_the_run_did(cluster: Cluster) -> None:
     text = shoal(cluster.folder, "replay", f"r{run}", "--order", "longest", **server).stdout
     assert "replayed" in text
     assert "would have finished" in text
+    assert "not in the replay: the run's %N of an array\n" in text
 
 
 def test_a_run_that_goes_on_is_not_replayed(cluster: Cluster) -> None:

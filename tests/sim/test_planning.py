@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from collections import Counter, defaultdict
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from shoal.engine.commands import Enrol
 from shoal.model.policy import INTERVAL, MatchRule, Policy
-from shoal.sim.distributions import Constant, Exponential, Uniform
+from shoal.sim.distributions import Choice, Constant, Exponential, Uniform
 from shoal.sim.network import Link
 from shoal.sim.planning.description import Arrival, Cut, Description, Downtime, Pilots, ServerTimes, Site, Storage
 from shoal.sim.planning.outcome import Outcome
 from shoal.sim.planning.prediction import predict
 from shoal.sim.planning.workloads import MERGING, Bag, Batch, Divisible, Given, Job, TwoSteps, Workload
 from shoal.sim.planning.world import PlanningWorld
+from shoal.sim.server import SimServer
 
 BAG = (Bag(40, Uniform(5.0, 20.0)),)
 LATE = 0.1  # seconds of overhead for each task in a row, at most
@@ -71,6 +76,11 @@ def test_a_fast_pilot_does_more() -> None:
     assert sorted(by_pilot.values()) == [10, 30]
 
 
+def test_a_host_without_any_speed_is_very_slow() -> None:
+    found = simulate(Description((Site(speed=Constant(0.0)),), Pilots(1)), (Bag(1, Constant(10.0)),))
+    assert found.makespan == pytest.approx(1_000.0, abs=1.0)
+
+
 def test_a_workflow_keeps_its_order() -> None:
     found = simulate(world(), (TwoSteps(MERGING, 8, Uniform(5.0, 10.0), fan=4),))
     check(found)
@@ -78,6 +88,13 @@ def test_a_workflow_keeps_its_order() -> None:
     for one in found.record.attempts:
         if one.task > 8:
             assert one.start >= max(ends[task] for task in range(4 * (one.task - 9) + 1, 4 * (one.task - 9) + 5))
+
+
+def test_a_merge_of_thousands_is_simulated() -> None:
+    found = simulate(Description((Site(slots=8),), Pilots(25)), (TwoSteps(MERGING, 5_000, Constant(10.0), fan=5_000),))
+    check(found)
+    (merge,) = (one for one in found.record.attempts if one.task == 5_001)
+    assert merge.start >= max(one.end for one in found.record.attempts if one.task <= 5_000)
 
 
 @settings(max_examples=12, deadline=None)
@@ -145,6 +162,17 @@ def test_pilots_end_with_their_allocation_and_others_are_asked_for() -> None:
     assert all(life.ended - life.joined <= 101.0 or math.isinf(life.ended) for life in found.record.pilots)
 
 
+def test_pilots_that_end_at_once_are_asked_for_a_second_later() -> None:
+    site = Site(slots=1, lifetime=Choice((0.0, 1_000.0)))
+    description = Description((site,), Pilots(20, keep=True), horizon=3_600.0)
+    found = simulate(description, (Bag(20, Constant(100.0)),))
+    check(found)
+    never = Description((Site(slots=1, lifetime=Constant(0.0)),), Pilots(1, keep=True), horizon=3_600.0)
+    outcome = simulate(never, (Bag(1, Constant(100.0)),))
+    assert "horizon" in outcome.stuck
+    assert outcome.asked <= 10_000
+
+
 def test_pilots_are_asked_for_one_after_another() -> None:
     found = simulate(Description(pilots=Pilots(10, per_hour=360.0)), (Bag(100, Constant(100.0)),))
     joined = sorted(life.joined for life in found.record.pilots)
@@ -165,6 +193,47 @@ def test_a_cut_site_works_on_and_reports_later() -> None:
     assert 80.0 < found.makespan < 200.0
 
 
+def test_pilots_of_a_long_cut_are_lost_and_their_tasks_run_elsewhere() -> None:
+    cut, other = Site("cut", slots=1, cuts=(Cut(15.0, 615.0),)), Site("other", slots=1)
+    arrivals = (Arrival(0.0, 1, site="cut"), Arrival(0.0, 1, site="cut"), Arrival(0.0, 1, site="other"))
+    found = simulate(Description((cut, other), Pilots(arrivals=arrivals)), (Bag(30, Constant(20.0)),))
+    assert (found.succeeded, found.failed, found.stuck) == (30, 0, "")
+    again = sorted(one.start for one in found.record.attempts if one.number > 1)
+    # what ran at the cut is given to another when the lease of its pilot is over, 75 s after its last beat
+    assert again
+    assert 15.0 + 60.0 <= again[0] <= 15.0 + 75.0 + 25.0
+
+
+@pytest.mark.parametrize("kinds", [("request", "reply"), ("request",), ("reply",)])
+def test_a_pilot_that_starts_in_a_cut_joins_when_the_last_one_ends(kinds: tuple[str, ...]) -> None:
+    cuts = (Cut(10.0, 50.0), Cut(20.0, 200.0, kinds), Cut(40.0, 60.0, ("reply",)))
+    site = Site(slots=1, start=Constant(30.0), cuts=cuts)
+    found = simulate(Description((site,), Pilots(1)), (Bag(1, Constant(20.0)),))
+    check(found)
+    assert 200.0 <= found.record.pilots[0].joined <= 300.0
+
+
+def test_a_pilot_that_registers_again_is_the_same_and_tells_what_is_left_of_its_wall(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[float | None] = []
+    usual = SimServer.request
+
+    def request(self: SimServer, command: Any, *words: Any) -> None:
+        if isinstance(command, Enrol):
+            told.append(command.register.ends)
+        usual(self, command, *words)
+
+    monkeypatch.setattr(SimServer, "request", request)
+    site = Site(slots=1, wall=5_000.0, start=Constant(7.0), cuts=(Cut(15.0, 615.0),))
+    found = simulate(Description((site,), Pilots(2)), (Bag(60, Constant(20.0)),))
+    assert len(told) == 4
+    assert told[:2] == pytest.approx([5_000.0] * 2, abs=1.0)
+    assert all(ends is not None and 4_200.0 < ends < 5_000.0 - 608.0 for ends in told[2:])
+    assert (found.asked, found.enrolled) == (2, 2)
+    assert [life.joined for life in found.record.pilots] == pytest.approx([7.0] * 2, abs=1.0)
+
+
 def test_storage_and_a_busy_server_take_their_time() -> None:
     plain = simulate(world(), (Bag(40, Constant(10.0), input_mb=100.0),)).makespan
     site = Site(slots=2, storage=Storage(10.0))
@@ -172,6 +241,21 @@ def test_storage_and_a_busy_server_take_their_time() -> None:
     assert stored == pytest.approx(plain + 4 * 10.0, abs=1.0)
     busy = simulate(world(server=ServerTimes(service=0.5)), (Bag(40, Constant(10.0)),)).makespan
     assert busy > plain + 4 * 0.5
+
+
+def test_the_output_of_a_task_does_not_wait_for_its_own_input() -> None:
+    site = Site(storage=Storage(10.0, total=10.0))
+    work = (Bag(1, Constant(10.0), input_mb=100.0, output_mb=100.0),)
+    assert simulate(Description((site,), Pilots(1)), work).makespan == pytest.approx(30.0, abs=LATE)
+
+
+def test_a_thin_link_takes_its_time() -> None:
+    work = (Bag(1, Constant(10.0)),)
+    thin = Description(pilots=Pilots(1), link=Link(Constant(0.001), bandwidth=1_000.0))
+    # the registration and its answer, the first exchange, the lease, and the report
+    late = (500 + 500 + 500 + 800 + 800) / 1_000.0
+    found = simulate(thin, work).makespan - simulate(Description(pilots=Pilots(1)), work).makespan
+    assert found == pytest.approx(late, abs=LATE)
 
 
 def test_matching_at_intervals_is_slower_than_at_once() -> None:
@@ -219,6 +303,28 @@ def test_a_prediction_is_in_order_and_adds_up() -> None:
     assert told[-1][0] == told[-1][1]
     areas = found.areas
     assert areas.useful / areas.total == pytest.approx(found.mean(lambda run: run.anatomy.utilisation), rel=0.05)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_prediction_keeps_one_long_record(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[weakref.ref[Outcome]] = []
+    alive: list[int] = []
+    usual = PlanningWorld.run
+
+    def run(self: PlanningWorld, *words: Any) -> Outcome:
+        gc.collect()
+        alive.append(sum(one() is not None for one in kept))
+        outcome = usual(self, *words)
+        kept.append(weakref.ref(outcome))
+        return outcome
+
+    monkeypatch.setattr(PlanningWorld, "run", run)
+    told: list[tuple[int, int]] = []
+    found = predict(world(), BAG, range(count), lambda done, total: told.append((done, total)))
+    assert alive == [0] * (count + (count > 1))
+    assert found.middle.trace == found.runs[count // 2].trace
+    assert told == sorted(told)
+    assert told[-1][0] == told[-1][1]
 
 
 def test_divisible_work_is_cut_so_that_different_hosts_end_together() -> None:

@@ -32,6 +32,7 @@ ENDED = {
     "task_checkpointed": "checkpointed",
 }
 _COPIED = "task_backed_up"
+_ADDED = "tasks_added"
 _AGAIN = ("run_reopened", "tasks_reset")
 
 
@@ -42,8 +43,9 @@ class Found:
     info: Json
     record: RunRecord
     states: Counter[str] = field(default_factory=Counter)  # of tasks that were run here or closed
-    reused: int = 0  # tasks whose result an earlier run had
+    reused: set[int] = field(default_factory=set)  # tasks whose result an earlier run had
     other_runs: int = 0  # that were open meanwhile and may have used the same slots
+    added: bool = False  # tasks came after the submission
 
 
 def read_record(source: Source, run: str, now: float | None) -> Found:
@@ -65,7 +67,7 @@ def read_record(source: Source, run: str, now: float | None) -> Found:
         reader.take_started(source, run, float(end))
     record = RunRecord(start, float(end), reader.demand, reader.attempts, [], reader.endings)
     record.pilots = [life for life in pilots if life.joined < record.end and life.ended > start]
-    return Found(info, record, reader.states, reader.reused, _other_runs(source, run, start, record.end))
+    return Found(info, record, reader.states, reader.reused, _other_runs(source, run, start, record.end), reader.added)
 
 
 def _life(row: Mapping[str, Any]) -> PilotLife:
@@ -96,7 +98,8 @@ class _Reader:
         self.attempts: list[Attempt] = []
         self.endings: list[Ending] = []
         self.states: Counter[str] = Counter()
-        self.reused = 0
+        self.reused: set[int] = set()
+        self.added = False
         self._is_final: set[int] = set()
         self.unreported: dict[int, tuple[float, str]] = {}  # tasks that became final with an attempt: when, and as what
 
@@ -113,7 +116,7 @@ class _Reader:
             self._changed[element] = int(cores)
         slots = self._slots(element)
         if row["reused"]:
-            self.reused += 1
+            self.reused.add(element)
             self.demand -= slots
             return
         if state not in _FINAL:
@@ -140,7 +143,8 @@ class _Reader:
     def take_events(self, source: Source, run: str) -> None:
         """Add the attempts before the last ones."""
         again = False
-        for event in source.events(run, kinds=(*ENDED, _COPIED, *_AGAIN)):
+        for event in source.events(run, kinds=(*ENDED, _COPIED, _ADDED, *_AGAIN)):
+            self.added = self.added or event["kind"] == _ADDED
             again = again or event["kind"] in _AGAIN
             if event["kind"] in ENDED:
                 self._take_end(event)

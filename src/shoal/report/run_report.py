@@ -62,7 +62,7 @@ def document(report: RunReport) -> Json:
     return {
         "run": info["run"], "name": info["name"], "finished": info["finished"] is not None,
         "started": record.start, "ended": record.end, "makespan": report.makespan,
-        "tasks": {"total": info["total"], "reused": report.found.reused, **report.found.states},
+        "tasks": {"total": info["total"], "reused": len(report.found.reused), **report.found.states},
         "attempts": {"began": len(record.attempts), **Counter(one.outcome for one in record.attempts)},
         "pilots": len(report.pilots), "slots": anatomy.target, "most_slots": max(report.history.pool, default=0),
         "utilisation": anatomy.utilisation, "median_duration": report.median, "other_runs": report.found.other_runs,

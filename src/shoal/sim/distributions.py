@@ -104,18 +104,6 @@ class Choice(NamedTuple):
         return rng.choice(self.values)
 
 
-class Mixture(NamedTuple):
-    """One of several distributions, by weight."""
-
-    weights: tuple[float, ...]
-    parts: tuple[Distribution, ...]
-
-    def draw(self, rng: Random) -> float:
-        """The next value."""
-        (chosen,) = rng.choices(self.parts, self.weights)
-        return chosen.draw(rng)
-
-
 def measured(values: Sequence[float]) -> Quantiles:
     """The distribution that some measured values suggest: any value between two neighbours is as likely as they are."""
     ordered = sorted(values)

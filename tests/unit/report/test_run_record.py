@@ -66,7 +66,7 @@ def test_tasks_that_never_ran_end_without_an_attempt() -> None:
 
 def test_results_of_an_earlier_run_are_no_work_of_this_one() -> None:
     found = read([row(1, 1.0, 50.0, reused="r0.1"), row(2, 101.0, 1.0)])
-    assert found.reused == 1 and found.record.demand == 2 and [a.task for a in found.record.attempts] == [2]
+    assert found.reused == {1} and found.record.demand == 2 and [a.task for a in found.record.attempts] == [2]
 
 
 def test_cores_of_a_task_are_its_slots_also_if_they_were_changed() -> None:
@@ -153,3 +153,8 @@ def test_other_runs_that_were_open_meanwhile_are_counted() -> None:
     ]
     source.runs = lambda **_: {"runs": others, "next": None}  # type: ignore[method-assign]
     assert read_record(source, "r1", None).other_runs == 2
+
+
+def test_tasks_that_were_added_later_are_told_of() -> None:
+    assert not read([row(1, 101.0, 4.0)]).added
+    assert read([row(1, 101.0, 4.0)], [event(1, "tasks_added", 102.0, first=2, tasks=2)]).added

@@ -13,7 +13,6 @@ from shoal.sim.distributions import (
     Constant,
     Exponential,
     LogNormal,
-    Mixture,
     Normal,
     Quantiles,
     Uniform,
@@ -38,7 +37,6 @@ def mean(of: object, count: int = MANY) -> float:
         (LogNormal(1.0, 0.5), 1.133),
         (Exponential(4.0), 4.0),
         (Choice((1.0, 2.0, 6.0)), 3.0),
-        (Mixture((3.0, 1.0), (Constant(0.0), Constant(4.0))), 1.0),
     ],
 )
 def test_the_mean_of_many_draws(of: object, expected: float) -> None:

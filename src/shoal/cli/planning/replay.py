@@ -135,9 +135,21 @@ def _lines(name: str, journal: Journal, before: Prediction, after: Prediction | 
     yield from pairs(shown)
     if journal.unknown:
         yield f"  {many(journal.unknown, 'task')} never ran to the end: taken as long as the median"
+    yield from _note(journal)
     for found in (before, after):
         if found is not None and found.middle.stuck:
             yield f"  it did not end: {found.middle.stuck}"
+
+
+def _note(journal: Journal) -> Iterator[str]:
+    """What the replay does not know of, if there is any."""
+    parts = [f"the run's {', '.join(journal.ignored)}"] if journal.ignored else []
+    if journal.other_runs:
+        parts.append(
+            f"{many(journal.other_runs, 'other run')} that {'was' if journal.other_runs == 1 else 'were'} open meanwhile"
+        )
+    if parts:
+        yield f"  not in the replay: {'; '.join(parts)}"
 
 
 def _difference(now: float, then: float, of: str = "") -> str:

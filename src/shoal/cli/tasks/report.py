@@ -107,8 +107,8 @@ def _head(made: RunReport) -> Iterator[str]:
     info, states = found.info, found.states
     parts = [f"{states[state]:,} {state}" for state in ("succeeded", "failed", "cancelled", "lost") if states[state]]
     if found.reused:
-        parts.append(f"{found.reused:,} taken over from an earlier run")
-    left = info["total"] - sum(states.values()) - found.reused
+        parts.append(f"{len(found.reused):,} taken over from an earlier run")
+    left = info["total"] - sum(states.values()) - len(found.reused)
     if left > 0:
         parts.append(f"{left:,} not finished")
     name = f" {clean(info['name'])}" if info["name"] else ""

@@ -24,7 +24,6 @@ class BatchQueue:
         self._busy = 0
         self._queue: deque[Start] = deque()
         self._down_until = clock.now
-        self.is_over = False  # nobody needs it any more: other people's jobs end, too
         for downtime in site.downtimes:
             clock.after(downtime.start, lambda end=clock.now + downtime.end: self._go_down(end))  # type: ignore[misc]  # bound now
         if site.background is not None:
@@ -80,8 +79,7 @@ class BatchQueue:
     def _next_other(self) -> None:
         background = self._site.background
         assert background is not None
-        if not self.is_over:
-            self._clock.after(self._others.expovariate(background.per_hour / 3600.0), self._other_arrives)
+        self._clock.after(self._others.expovariate(background.per_hour / 3600.0), self._other_arrives)
 
     def _other_arrives(self) -> None:
         assert self._site.background is not None

@@ -66,10 +66,13 @@ class Recorder:
         self._tasks += tasks
         self.record.demand += slots
 
-    def pilot_came(self, name: str, slots: int) -> None:
-        """A pilot registered."""
-        self._pilots[name] = PilotLife(name, name, slots, self._now(), math.inf)
+    def pilot_came(self, name: str, slots: int) -> bool:
+        """A pilot registered; False: again, after the server had missed it."""
+        is_new = name not in self._pilots
+        if is_new:
+            self._pilots[name] = PilotLife(name, name, slots, self._now(), math.inf)
         self.note(f"{name} joined")
+        return is_new
 
     def pilot_ended(self, name: str) -> None:
         """It ended; one that never registered is not known."""

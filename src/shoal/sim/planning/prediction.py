@@ -60,18 +60,24 @@ class Prediction(NamedTuple):
 
 
 def predict(description: Description, workload: Workload, seeds: Sequence[int], progress: Progress) -> Prediction:
-    """Simulate once for each seed."""
-    runs: list[tuple[Simulated, Outcome]] = []
-    for number, seed in enumerate(seeds):
+    """Simulate once for each seed. Long records are not kept: the middle one is simulated again for its own."""
+    is_again = len(seeds) > 1
+    total = PARTS * (len(seeds) + is_again)
 
-        def tell(done: int, total: int, before: int = number) -> None:
-            progress(before * PARTS + PARTS * done // max(1, total), len(seeds) * PARTS)
+    def simulate(seed: int, before: int) -> Outcome:
+        def tell(done: int, of: int) -> None:
+            progress(before * PARTS + PARTS * done // max(1, of), total)
 
         outcome = PlanningWorld(description, workload, seed).run(tell)
-        runs.append((_short(outcome), outcome))
         tell(1, 1)
-    runs.sort(key=lambda pair: pair[0].makespan)
-    return Prediction([short for short, _ in runs], runs[len(runs) // 2][1])
+        return outcome
+
+    if not is_again:
+        middle = simulate(seeds[0], 0)
+        return Prediction([_short(middle)], middle)
+    runs = [_short(simulate(seed, number)) for number, seed in enumerate(seeds)]
+    runs.sort(key=lambda run: run.makespan)
+    return Prediction(runs, simulate(runs[len(runs) // 2].seed, len(seeds)))
 
 
 def _short(outcome: Outcome) -> Simulated:

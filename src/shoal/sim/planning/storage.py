@@ -23,11 +23,13 @@ class StorageElement:
         self._storage, self._clock, self._rng = storage, clock, rng
         self._active = 0
 
-    def access(self, megabytes: float) -> Access:
-        """Begin an access. Its rate stays what it is at its start, whoever comes and goes meanwhile."""
+    def access(self, megabytes: float, over: int = 0) -> Access:
+        """Begin an access. Its rate stays what it is at its start, whoever comes and goes meanwhile; `over`: so many of those
+        that go on will have ended when it really begins."""
         storage, rng = self._storage, self._rng
         self._active += 1
-        rate = min(storage.bandwidth, storage.total / self._active if storage.total else storage.bandwidth)
+        together = self._active - over
+        rate = min(storage.bandwidth, storage.total / together if storage.total else storage.bandwidth)
         seconds = megabytes / rate * (1.0 + abs(rng.gauss(0.0, storage.delay)))
         self._clock.after(seconds, self._end)
         return Access(seconds, rng.random() < storage.failure)

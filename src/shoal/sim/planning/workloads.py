@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
+from shoal.model.errors import Refused
+from shoal.model.limits import MAX_PARENTS, MAX_SPECS
 from shoal.sim.distributions import Constant, Distribution
 
 SERIAL, SPLITTING, MERGING = "serial", "splitting", "merging"
@@ -115,32 +118,56 @@ Workload = Sequence[Part]
 
 
 def tables(batch: Batch) -> list[dict[str, Any]]:
-    """A batch as the task tables of a submission: neighbours that are alike become arrays."""
+    """A batch as the task tables of a submission: neighbours that are alike, with the same parents and children, become
+    arrays."""
     if batch.units:
         return [{"command": ["payload"], "units": batch.units, "retries": batch.retries}]
+    ends, has_children = _neighbours(batch.jobs)
+    starts = [0, *ends[:-1]]
+    names = {start: f"job{start}" for start in starts if has_children[start]}
+    known: dict[int, list[str]] = {}  # by the identity of a tuple of parents, which many jobs may share
     found: list[dict[str, Any]] = []
-    start = 0
-    jobs = batch.jobs
-    names = _names(jobs)
-    while start < len(jobs):
-        job, end = jobs[start], start + 1
-        alone = start in names or bool(job.after)
-        while (
-            not alone and end < len(jobs) and end not in names and not jobs[end].after and jobs[end].cores == job.cores
-        ):
-            end += 1
+    for start, end in zip(starts, ends, strict=True):
+        job = batch.jobs[start]
         table: dict[str, Any] = {"command": ["payload"], "cores": job.cores, "retries": batch.retries}
         if end - start > 1:
             table["array"] = f"1-{end - start}"
         if start in names:
             table["name"] = names[start]
         if job.after:
-            table["after"] = [names[parent] for parent in job.after]
+            if id(job.after) not in known:
+                places = sorted({bisect_right(starts, parent) - 1 for parent in job.after})
+                known[id(job.after)] = [names[starts[place]] for place in places]
+            table["after"] = known[id(job.after)]
         found.append(table)
-        start = end
+    _check_size(found)
     return found
 
 
-def _names(jobs: Sequence[Job]) -> dict[int, str]:
-    """The names of jobs that others wait for."""
-    return {parent: f"job{parent}" for job in jobs for parent in job.after}
+def _neighbours(jobs: Sequence[Job]) -> tuple[list[int], list[bool]]:
+    """The ends of the arrays that jobs make, and which jobs others wait for. Jobs have the same children if the same sets of
+    parents have them in."""
+    sets: dict[tuple[int, ...], int] = {}
+    of_tuple: dict[int, int] = {}  # the same by identity: a set of thousands that jobs share is looked at once
+    waits: list[int] = []  # the set of each job
+    for job in jobs:
+        if id(job.after) not in of_tuple:
+            of_tuple[id(job.after)] = sets.setdefault(job.after, len(sets))
+        waits.append(of_tuple[id(job.after)])
+    children: list[list[int]] = [[] for _ in jobs]
+    for parents, number in sets.items():
+        for parent in set(parents):
+            children[parent].append(number)
+    kinds = [(job.cores, wait, tuple(child)) for job, wait, child in zip(jobs, waits, children, strict=True)]
+    ends = [at for at in range(1, len(jobs) + 1) if at == len(jobs) or kinds[at] != kinds[at - 1]]
+    return ends, [bool(child) for child in children]
+
+
+def _check_size(found: Sequence[dict[str, Any]]) -> None:
+    parents = max((len(table.get("after", ())) for table in found), default=0)
+    if len(found) > MAX_SPECS or parents > MAX_PARENTS:
+        raise Refused(
+            f"this workflow is too large for one run: {len(found):,} kinds of tasks, one of which waits for {parents:,} others",
+            code="workflow_too_large", hint=f"at most {MAX_SPECS:,}, and {MAX_PARENTS:,}: tasks next to each other with "
+            "the same cores, parents and children are one kind",
+        )  # fmt: skip

@@ -24,7 +24,7 @@ from shoal.sim.distributions import Constant
 from shoal.sim.host import OWNER, TIMEOUT, Host, Placement
 from shoal.sim.network import REPLY, REQUEST, Link, Network
 from shoal.sim.planning.batch_queue import BatchQueue
-from shoal.sim.planning.description import Arrival, Description, Site
+from shoal.sim.planning.description import BOTH, Arrival, Cut, Description, Site
 from shoal.sim.planning.outcome import Outcome, Recorder
 from shoal.sim.planning.storage import StorageElement
 from shoal.sim.planning.workloads import Batch, Job, Workload, tables
@@ -35,6 +35,11 @@ from shoal.wire.submission import parse_submission
 MEMORY, DISK = 1 << 40, 1 << 44  # bytes of every pilot: nothing is short of them
 SILENT = 1e9  # times as long as usual: a beat that never comes
 STUCK = 86_400.0  # seconds in which nothing runs and nobody comes, after which nothing will
+SLOWEST = 0.01  # speed of a host: a distribution may draw 0, with which no task would ever end
+ASK_AGAIN = 1.0  # seconds after the end of a pilot: one that ends at once would be asked for without end at one moment
+# Bytes of a message, and of each lease or report in it, as JSON with its headers: about what the product sends for a short
+# command. They matter only on a link with a bandwidth.
+MESSAGE_BYTES, ITEM_BYTES = 500, 300
 SHOW_EVERY = 5_000  # steps between two calls of `progress`
 Progress = Callable[[int, int], None]
 
@@ -55,7 +60,9 @@ class PlanningWorld:
     def __init__(self, description: Description, workload: Workload, seed: int) -> None:
         self.description, self.seed = description, seed
         self.clock = Clock()
-        self.timing = _timing(description.beats)
+        # The server misses a pilot that is cut off by its beats only.
+        self._beats = description.beats or any(site.cuts for site in description.sites)
+        self.timing = _timing(self._beats)
         self.ledger = Recorder(self.clock)
         self.messages: Counter[str] = Counter()
         self.server = SimServer(
@@ -76,9 +83,11 @@ class PlanningWorld:
             for site in description.sites
             if site.storage is not None
         }
+        self._cuts: Counter[tuple[str, str]] = Counter()  # that go on, by site and kind of message
         self._hosts: dict[str, Host] = {}  # that live
         self._speeds: dict[str, float] = {}
         self._queued_hosts: set[str] = set()  # those that hold a place of a batch queue
+        self._walls: dict[str, float] = {}  # when the batch system ends a host's pilot
         self._known_ends: set[str] = set()  # hosts whose end comes when the server notes it
         self._sent: dict[str, float] = {}  # when each pilot sent its last exchange
         self._failures: Counter[TaskId] = Counter()
@@ -144,8 +153,6 @@ class PlanningWorld:
 
     def _outcome(self, total: int, stuck: str) -> Outcome:
         record = self.ledger.finish()
-        for queue in self._queues.values():
-            queue.is_over = True
         makespan = math.inf if stuck else record.end
         succeeded = self._finals["succeeded"]
         failed = sum(self._finals.values()) - succeeded
@@ -198,9 +205,11 @@ class PlanningWorld:
         )
         storage = self._storage.get(host.site)
         if storage is not None:
+            before = 0  # accesses of the task itself: it has read everything when it writes
             for megabytes in (job.input_mb, job.output_mb):
                 if megabytes:
-                    access = storage.access(megabytes)
+                    access = storage.access(megabytes, before)
+                    before += 1
                     seconds += access.seconds
                     fails = fails or access.fails
         return seconds, fails or known
@@ -244,10 +253,10 @@ class PlanningWorld:
 
     def join(self, host: Host, action: Join) -> None:
         """Carry the registration of a pilot to the server, and the answer back."""
-        site = self._sites.get(host.site)
+        ends = self._walls.get(host.name)
         register = Register(
             PROTOCOL, "0", host.hostname, host.identity, host.capacity, site=host.site, former=action.former,
-            nonce=action.nonce, ends=site.wall if site is not None and host.name in self._queued_hosts else None,
+            nonce=action.nonce, ends=None if ends is None else max(0.0, ends - self.clock.now),
         )  # fmt: skip
 
         def lost() -> None:
@@ -258,15 +267,14 @@ class PlanningWorld:
             self.server.request(Enrol(register, host.owner, host.site), answer, lambda error: lost())
 
         def answer(registered: Registered) -> None:
-            self.network.send(REPLY, host.name, lambda: joined(registered), lost)
+            self.network.send(REPLY, host.name, lambda: joined(registered), lost, MESSAGE_BYTES)
 
         def joined(registered: Registered) -> None:
             if host.alive and host.agent.registered is None:  # else it is a second answer to one request
-                self._enrolled += 1
-                self.ledger.pilot_came(host.name, host.capacity.cores)
+                self._enrolled += self.ledger.pilot_came(host.name, host.capacity.cores)
                 host.joined(registered)
 
-        self.network.send(REQUEST, host.name, lambda: self._serve(arrive), lost)
+        self.network.send(REQUEST, host.name, lambda: self._serve(arrive), lost, MESSAGE_BYTES)
 
     def send(self, host: Host, exchange: Exchange) -> None:
         """Carry an exchange to the server, and the reply back."""
@@ -280,20 +288,33 @@ class PlanningWorld:
             self.server.exchange(Talk(exchange), answer, refuse)
 
         def answer(reply: Reply) -> None:
-            self.network.send(REPLY, host.name, lambda: host.answered(reply), lost)
+            size = MESSAGE_BYTES + ITEM_BYTES * len(reply.leases)
+            self.network.send(REPLY, host.name, lambda: host.answered(reply), lost, size)
 
         def refuse(error: ShoalError) -> None:
-            self.network.send(REPLY, host.name, lambda: host.refused(exchange, error), lost)
+            self.network.send(REPLY, host.name, lambda: host.refused(exchange, error), lost, MESSAGE_BYTES)
 
-        self.network.send(REQUEST, host.name, lambda: self._serve(arrive), lost)
+        size = MESSAGE_BYTES + ITEM_BYTES * (len(exchange.reports) + len(exchange.batches))
+        self.network.send(REQUEST, host.name, lambda: self._serve(arrive), lost, size)
 
     # --- pilots
     def _set_times(self, site: Site) -> None:
         for downtime in site.downtimes:
             self.clock.after(downtime.start, lambda s=site: self._kill_all(s))  # type: ignore[misc]  # bound now
         for cut in site.cuts:
-            self.clock.after(cut.start, lambda s=site, k=cut.kinds: self.network.cut(self._names(s), k))  # type: ignore[misc]  # bound now
-            self.clock.after(cut.end, lambda s=site: self.network.mend(self._names(s)))  # type: ignore[misc]  # bound now
+            self.clock.after(cut.start, lambda s=site, c=cut: self._cut(s, c, 1))  # type: ignore[misc]  # bound now
+            self.clock.after(cut.end, lambda s=site, c=cut: self._cut(s, c, -1))  # type: ignore[misc]  # bound now
+
+    def _cut(self, site: Site, cut: Cut, change: int) -> None:
+        """A cut begins or ends; what others cut meanwhile stays so."""
+        for kind in cut.kinds:
+            self._cuts[site.name, kind] += change
+        names = self._names(site)
+        self.network.mend(names)
+        self.network.cut(names, self._lost_kinds(site.name))
+
+    def _lost_kinds(self, site: str) -> list[str]:
+        return [kind for kind in BOTH if self._cuts[site, kind]]
 
     def _names(self, site: Site) -> list[str]:
         return [name for name, host in self._hosts.items() if host.site == site.name]
@@ -302,12 +323,12 @@ class PlanningWorld:
         for name in self._names(site):
             self._hosts[name].die()
 
-    def _ask(self) -> None:
+    def _ask(self, delay: float = 0.0) -> None:
         """Ask for a pilot, when the requests before it have been made."""
         pilots = self.description.pilots
         self._coming += 1
         site = self._asking.choices(self.description.sites, [site.share for site in self.description.sites])[0]
-        at = max(self.clock.now, self._next_request)
+        at = max(self.clock.now + delay, self._next_request)
         if pilots.per_hour:
             self._next_request = at + 3600.0 / pilots.per_hour
         self.clock.at(at, lambda: self._request(site))
@@ -334,7 +355,7 @@ class PlanningWorld:
             self._never_came(site)
             return
         self._coming -= 1
-        host = self._new_host(site.name, site.slots, site.speed.draw(self._speed_draws), queued=True)
+        host = self._new_host(site.name, site.slots, site.speed.draw(self._speed_draws), queued=True, wall=site.wall)
         if site.wall is not None:
             self.clock.after(site.wall, lambda: host.handle(Leave("the allocation ends", now=True)))
         if site.lifetime is not None:
@@ -349,11 +370,14 @@ class PlanningWorld:
         elif arrival.until is not None:
             self.clock.at(self._began + arrival.until, lambda: host.handle(Leave("it is over here", now=True)))
 
-    def _new_host(self, site: str, slots: int, speed: float, queued: bool) -> Host:
+    def _new_host(self, site: str, slots: int, speed: float, queued: bool, wall: float | None = None) -> Host:
         name = f"host{self._numbers}"
-        self._speeds[name] = speed
+        self._speeds[name] = max(SLOWEST, speed)
         if queued:
             self._queued_hosts.add(name)
+        if wall is not None:
+            self._walls[name] = self.clock.now + wall
+        self.network.cut([name], self._lost_kinds(site))
         host = Host(self, self._numbers, Capacity(slots, MEMORY, DISK, 0), Placement(name, site))
         self._numbers += 1
         self._hosts[name] = host
@@ -368,7 +392,7 @@ class PlanningWorld:
         if self._hosts.pop(host.name, None) is None:
             return
         self.ledger.pilot_ended(host.name)
-        if host.died and (host.name in self._known_ends or not self.description.beats):
+        if host.died and (host.name in self._known_ends or not self._beats):
             self._report_death(host)
         if host.name in self._queued_hosts:
             self._queued_hosts.discard(host.name)
@@ -387,4 +411,4 @@ class PlanningWorld:
 
     def _ask_again(self) -> None:
         if self.description.pilots.keep:
-            self._ask()
+            self._ask(ASK_AGAIN)

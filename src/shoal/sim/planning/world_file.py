@@ -1,12 +1,14 @@
-"""World and workload files (TOML). What may stand in them: docs/reference/worlds.md."""
+"""World and workload files (TOML). What may stand in them: docs/howto/plan-with-the-simulator.md."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 from shoal.model.errors import BadInput, echo
 from shoal.model.policy import INTERVAL, MatchRule, Policy
+from shoal.sim.distributions import Distribution
 from shoal.sim.network import REPLY, REQUEST, Link
 from shoal.sim.planning.description import (
     BOTH,
@@ -28,6 +30,7 @@ from shoal.sim.planning.wfformat import read_wfformat
 from shoal.sim.planning.workloads import MERGING, SERIAL, SPLITTING, Bag, Part, TwoSteps
 
 MB = 1_000_000
+DRAWS = 100  # after which a quantity that was 0 each time is taken for 0
 WAYS = {"both": BOTH, "request": (REQUEST,), "reply": (REPLY,)}
 
 
@@ -133,7 +136,16 @@ def _site(reader: TableReader) -> Site:
         storage=_storage(reader.table("storage")),
     )
     reader.close()
+    if site.wall == 0.0:
+        raise reader.wrong("wall", "has to be more than 0")
+    if site.lifetime is not None and not _may_be_positive(site.lifetime):
+        raise reader.wrong("lifetime", "has to be more than 0")
     return site
+
+
+def _may_be_positive(quantity: Distribution) -> bool:
+    rng = Random(0)
+    return any(quantity.draw(rng) > 0.0 for _ in range(DRAWS))
 
 
 def _cut(reader: TableReader, values: list[object]) -> Cut:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.model.errors import Refused
 from shoal.sim.distributions import Constant, Uniform
 from shoal.sim.planning.workloads import MERGING, SERIAL, SPLITTING, Bag, Batch, Divisible, Job, TwoSteps, tables
 from shoal.wire.submission import parse_submission
@@ -48,3 +50,25 @@ def test_tables_have_each_job_once_in_order_with_its_parents(drawn: list[tuple[s
     for job, (spec, _) in zip(jobs, elements, strict=True):
         assert spec.cores == job.cores
         assert sorted(place for name in spec.after for place in places[name]) == sorted(job.after)
+
+
+def test_neighbours_with_the_same_parents_and_children_are_one_array() -> None:
+    first, second = tuple(range(3)), tuple(range(3, 7))
+    jobs = [*[Job(1.0)] * 3, *[Job(2.0, first)] * 4, Job(3.0, second), Job(3.0, second, 2), Job(4.0)]
+    shown = [(table.get("name"), table.get("array"), table.get("after")) for table in tables(Batch(jobs))]
+    assert shown == [
+        ("job0", "1-3", None),
+        ("job3", "1-4", ["job0"]),
+        (None, None, ["job3"]),
+        (None, None, ["job3"]),
+        (None, None, None),
+    ]
+
+
+def test_a_workflow_beyond_the_limits_is_one_line() -> None:
+    chain = [Job(1.0, (at - 1,) if at else ()) for at in range(10_001)]
+    with pytest.raises(Refused, match="10,001 kinds of tasks"):
+        tables(Batch(chain))
+    wide = [Job(1.0, (), 1 + at % 2) for at in range(1_001)]
+    with pytest.raises(Refused, match="waits for 1,001 others"):
+        tables(Batch([*wide, Job(1.0, tuple(range(1_001)))]))
