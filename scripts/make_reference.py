@@ -140,6 +140,8 @@ VARIABLES = {
     "SHOAL_INDEX": "the value of `i` in an array, else the number of the task in the run",
     "SHOAL_TAGS": "a pipe: a line `name = value` written to it becomes the tag `my.name` of this pilot",
     "SHOAL_TASK_SERVER": "the server file or address of the server that runs it, for tasks that submit tasks",
+    "SHOAL_FIRST": "the first unit of a piece, from 0 on, where the task declares `units`",
+    "SHOAL_COUNT": "how many units the piece has",
     "SHOAL_PART": "how many checkpoints came before, where the task declares `checkpoint`",
     "SHOAL_SEED": "a random seed of 31 bits, the same for every attempt of the task",
     "OMP_NUM_THREADS": "the field `cores`, unless `env` sets it",

@@ -82,7 +82,7 @@ def replay(
         if pilots is not None:
             arrivals = (Arrival(0.0, slots or _usual_slots(journal)),) * pilots
         what = Description(pilots=Pilots(arrivals=arrivals), policy=rule)
-        after = predict_shown(what, [in_order(journal.work, order, 0)], range(seeds), as_json)
+        after = predict_shown(what, [in_order(journal.work, order)], range(seeds), as_json)
     if as_json:
         print_json(
             {

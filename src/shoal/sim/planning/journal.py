@@ -19,7 +19,7 @@ from shoal.report.history import Attempt, PilotLife
 from shoal.report.run_record import Found
 from shoal.sched.vector.forecast import estimate_speeds
 from shoal.sim.planning.description import Arrival
-from shoal.sim.planning.workloads import Batch, Given, Job
+from shoal.sim.planning.workloads import Batch, Given, Job, Shuffled
 from shoal.wire.task import parse_spec
 
 DONE = ("succeeded",)
@@ -177,18 +177,13 @@ def _arrival(life: PilotLife, start: float, speeds: Mapping[str, float]) -> Arri
     return Arrival(max(0.0, life.joined - start), life.slots, speeds.get(life.pilot, 1.0), until)
 
 
-def in_order(work: Given, order: str, seed: int) -> Given:
+def in_order(work: Given, order: str) -> Given | Shuffled:
     """The same jobs submitted in another order; not of a workflow, whose order is its own."""
-    from random import Random
-
     batch = work.batch
     if order == "natural":
         return work
     if any(job.after for job in batch.jobs):
         raise Refused("tasks of this run wait for each other: their order cannot be chosen", code="has_parents")
-    jobs = list(batch.jobs)
-    if order == "longest":
-        jobs.sort(key=lambda job: -job.seconds)
-    else:
-        Random(f"{seed}/order").shuffle(jobs)
-    return Given(batch._replace(jobs=jobs))
+    if order == "random":
+        return Shuffled(batch)
+    return Given(batch._replace(jobs=sorted(batch.jobs, key=lambda job: -job.seconds)))

@@ -25,6 +25,7 @@ from shoal.sim.distributions import (
 from shoal.wire.did_you_mean import did_you_mean
 
 MOST = 1e15  # no number of a world is larger
+MOST_SPREAD = 10.0  # of a logarithm: a factor of 22,000 already
 KINDS = ("uniform", "normal", "lognormal", "exponential", "values", "quantiles", "file")
 
 
@@ -191,7 +192,11 @@ class TableReader:
             if numbers[0] > numbers[1]:
                 raise self.wrong(key, f"uniform has its ends the wrong way round: {echo(value)}")
             return Uniform(*numbers)
-        return Normal(*numbers) if kind == "normal" else LogNormal(*numbers)
+        if kind == "normal":
+            return Normal(*numbers)
+        if numbers[1] > MOST_SPREAD:
+            raise self.wrong(key, f"lognormal has a spread of more than {MOST_SPREAD:g}: {echo(value)}")
+        return LogNormal(*numbers)
 
     def _quantiles(self, key: str, value: Any) -> Distribution:
         if not isinstance(value, list) or len(value) < 2 or not all(isinstance(o, list) and len(o) == 2 for o in value):

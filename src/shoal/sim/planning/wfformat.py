@@ -22,7 +22,7 @@ def read_wfformat(path: str) -> Given:
         raise BadInput(f"{echo(path)} is no JSON: {error}") from None
     try:
         return Given(Batch(_jobs(path, document["workflow"])))
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise BadInput(f"{echo(path)} is no workflow in WfFormat: {type(error).__name__} {error}") from None
 
 

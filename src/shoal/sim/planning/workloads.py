@@ -103,6 +103,18 @@ class Divisible(NamedTuple):
         return Batch([job], self.at, self.retries, self.units)
 
 
+class Shuffled(NamedTuple):
+    """Independent jobs that are known one by one, submitted in any order."""
+
+    batch: Batch
+
+    def draw(self, rng: Random) -> Batch:
+        """The jobs in an order of chance."""
+        jobs = list(self.batch.jobs)
+        rng.shuffle(jobs)
+        return self.batch._replace(jobs=jobs)
+
+
 class Given(NamedTuple):
     """Jobs that are known one by one, as of a trace or a journal."""
 
@@ -113,7 +125,7 @@ class Given(NamedTuple):
         return self.batch
 
 
-Part = Bag | TwoSteps | Divisible | Given
+Part = Bag | TwoSteps | Divisible | Given | Shuffled
 Workload = Sequence[Part]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 
 from shoal.model.errors import BadInput, echo
+from shoal.model.limits import MAX_ELEMENTS
 from shoal.model.policy import INTERVAL, MatchRule, Policy
 from shoal.sim.distributions import Distribution
 from shoal.sim.network import REPLY, REQUEST, Link
@@ -204,6 +205,9 @@ def _two_steps(reader: TableReader) -> TwoSteps:
         reader.whole("retries", 3, 0, 100),
     )
     reader.close()
+    tasks = steps.first * (1 + (steps.fan if steps.kind == SPLITTING else 1))
+    if tasks > MAX_ELEMENTS:
+        raise reader.wrong("fan", f"makes {tasks:,} tasks of it: {MAX_ELEMENTS:,} at most")
     return steps
 
 

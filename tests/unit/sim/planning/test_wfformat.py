@@ -51,6 +51,10 @@ def test_run_times_parents_cores_and_sizes() -> None:
             json.dumps(document(execution={"tasks": [{"id": "a", "runtimeInSeconds": -1}]})),
             "task a has the run time -1.0",
         ),
+        (
+            json.dumps(document(execution={"tasks": [{"id": "a", "runtimeInSeconds": "x"}]})),
+            "is no workflow in WfFormat",
+        ),
     ],
 )
 def test_a_wrong_file_is_one_line(text: str, words: str) -> None:

@@ -10,7 +10,18 @@ from hypothesis import strategies as st
 
 from shoal.model.errors import Refused
 from shoal.sim.distributions import Constant, Uniform
-from shoal.sim.planning.workloads import MERGING, SERIAL, SPLITTING, Bag, Batch, Divisible, Job, TwoSteps, tables
+from shoal.sim.planning.workloads import (
+    MERGING,
+    SERIAL,
+    SPLITTING,
+    Bag,
+    Batch,
+    Divisible,
+    Job,
+    Shuffled,
+    TwoSteps,
+    tables,
+)
 from shoal.wire.submission import parse_submission
 
 
@@ -72,3 +83,10 @@ def test_a_workflow_beyond_the_limits_is_one_line() -> None:
     wide = [Job(1.0, (), 1 + at % 2) for at in range(1_001)]
     with pytest.raises(Refused, match="waits for 1,001 others"):
         tables(Batch([*wide, Job(1.0, tuple(range(1_001)))]))
+
+
+def test_jobs_in_any_order_come_in_another_one_for_each_seed() -> None:
+    jobs = [Job(float(seconds)) for seconds in range(20)]
+    first, second = (Shuffled(Batch(jobs)).draw(Random(seed)).jobs for seed in (1, 2))
+    assert sorted(first) == sorted(second) == jobs
+    assert first != second

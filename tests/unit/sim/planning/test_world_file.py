@@ -113,6 +113,8 @@ def test_a_wrong_world_is_one_line_with_file_and_key(text: str, words: str) -> N
         ("[[bag]]\nseconds = 3\n", "bag[1].tasks"),
         ("[[bag]]\ntasks = 3\n", "bag[1].seconds is missing"),
         ("[[bag]]\ntasks = 3\nseconds = -1\n", "bag[1].seconds"),
+        ("[[bag]]\ntasks = 3\nseconds = { lognormal = [1, 1000] }\n", "a spread of more than 10"),
+        ('[[two_steps]]\nkind = "splitting"\nfirst = 100000\nfan = 100000\nseconds = 1\n', "10,000,000 at most"),
         ('[[two_steps]]\nkind = "fork"\nfirst = 1\nseconds = 1\n', "one of serial, splitting, merging"),
     ],
 )
