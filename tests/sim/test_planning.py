@@ -132,7 +132,7 @@ def test_whatever_the_world_each_task_ends_once(
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10_000), deaths=st.booleans(), tasks=st.integers(1, 60))
 def test_beats_without_news_change_no_end(seed: int, deaths: bool, tasks: int) -> None:
-    ends = (Arrival(0.0, 2, until=37.0, dies=True),) if deaths else ()
+    ends = (Arrival(0.0, 2, until=37.0),) if deaths else ()
     arrivals = (*(Arrival(float(at), 2) for at in range(3)), *ends)
     work = (Bag(tasks, Uniform(1.0, 60.0)),)
     with_beats, without = (

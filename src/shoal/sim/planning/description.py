@@ -79,9 +79,8 @@ class Arrival(NamedTuple):
     at: float
     slots: int
     speed: float = 1.0
-    until: float | None = None
+    until: float | None = None  # when it dies, which the server knows at once
     site: str = "local"
-    dies: bool = True  # at `until`, when the server knows it at once; else it gives its tasks back
 
 
 @dataclass(frozen=True)

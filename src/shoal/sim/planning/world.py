@@ -364,11 +364,9 @@ class PlanningWorld:
     def _arrive(self, arrival: Arrival) -> None:
         self._coming -= 1
         host = self._new_host(arrival.site, arrival.slots, arrival.speed, queued=False)
-        if arrival.until is not None and arrival.dies:
+        if arrival.until is not None:
             self._known_ends.add(host.name)
             self.clock.at(self._began + arrival.until, lambda: self._kill(host))
-        elif arrival.until is not None:
-            self.clock.at(self._began + arrival.until, lambda: host.handle(Leave("it is over here", now=True)))
 
     def _new_host(self, site: str, slots: int, speed: float, queued: bool, wall: float | None = None) -> Host:
         name = f"host{self._numbers}"
