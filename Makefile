@@ -22,13 +22,16 @@ test prove: export PYTHONDONTWRITEBYTECODE :=
 test: $(STAMP) ## Run all tests (ARGS="-k name" passes options to pytest)
 	$(PYTEST) tests $(ARGS)
 
-# The pilot zip, the layers and the reference are the same whatever is installed, so they are not tried again here;
-# pandas and scipy are no dependencies, and would raise the version of numpy.
-test-oldest: ## Run unit, property and contract tests with the oldest dependencies that are allowed
+# What is the same whatever is installed is not tried again here: model and pilot import only the standard library
+# (tests/unit/test_layers.py holds them to it), of the engine only matching uses a dependency, numpy, and rules of the
+# repository read files. pandas and scipy are no dependencies, and would raise the version of numpy.
+SAME := $(addprefix unit/,model pilot $(addprefix engine/,pilots policy tasks why) \
+	$(addprefix test_,layers.py repository.py reference.py references.py documents.py folders.py pilot_zip.py too_old_python.py)) \
+	$(addprefix property/test_,chunks.py queue_machine.py quota.py rangeset.py share.py shell_quote.py task.py)
+test-oldest: ## Run the tests that depend on dependencies with the oldest that are allowed
 	@scripts/setup_venv.sh $(OLDEST) requirements-oldest.lock
 	$(OLDEST)/bin/pytest -q -n 2 --dist worksteal tests/unit tests/property tests/contract tests/paper tests/scenario \
-		tests/integration/test_executor_points.py $(addprefix --ignore=tests/unit/test_,layers.py repository.py \
-		reference.py pilot_zip.py) --ignore=tests/property/test_assign.py \
+		tests/integration/test_executor_points.py $(addprefix --ignore=tests/,$(SAME)) --ignore=tests/property/test_assign.py \
 		--ignore=tests/unit/bench/test_assignment.py -k "not pandas" $(ARGS)
 
 # PIP_NO_COMPILE=no is how pip is told not to compile what it installs: most of it is never imported.

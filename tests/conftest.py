@@ -22,7 +22,11 @@ for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
 
 
 LONGEST = ("tests/property/test_queue_machine", "tests/sim/", *(
-    f"tests/integration/test_{name}." for name in ("cpython_suite", "fuzz", "wrong_inputs", "canaries", "stale_code")
+    f"tests/integration/test_{name}."
+    for name in (
+        "cpython_suite", "full_state_disk", "canaries", "fuzz", "documents", "wrong_inputs", "stale_code", "time_left",
+        "two_hosts",
+    )
 ))  # fmt: skip
 
 

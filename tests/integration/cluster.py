@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,14 +27,17 @@ from shoal.client.client import Client
 from shoal.db.reader import Reader
 from shoal.model.errors import Unreachable
 from shoal.model.file_names import DATABASE, SERVER_FILE
+from shoal.pilot import build_zip
 
 T = TypeVar("T")
+PROVE = os.environ.get("SHOAL_PROVE") == "1"
 Json = dict[str, Any]
 FAST: dict[str, float] = {
     "beat": 0.5, "suspect": 1.0, "lease": 3.0, "hold": 4.0, "margin": 0.5, "quarantine": 3.0, "grace": 1.0,
 }  # fmt: skip
 PATIENCE = 60.0  # for what takes a second on an idle machine
 LOOK = 0.02  # seconds between two checks of a condition
+CALM_LOOK = 0.05  # and when it was not true for a second: a look costs some milliseconds of what is waited for
 MOST_PIDS = 1 << 22  # no process of Linux has a higher number
 
 # A task that logs its start and end: `start` with whether it was alone (the kernel drops the lock when a copy dies,
@@ -153,14 +157,15 @@ class Cluster:
     # --- waiting
     def until(self, condition: Callable[[], T], what: str, within: float = PATIENCE) -> T:
         """Wait until a condition is true, and return its value; fail with the logs of the processes if it never is."""
-        end = time.monotonic() + within
+        start = time.monotonic()
         while True:
             found = condition()
             if found:
                 return found
-            if time.monotonic() > end:
+            waited = time.monotonic() - start
+            if waited > within:
                 raise AssertionError(f"not within {within:g} s: {what}\n{self.story()}")
-            time.sleep(LOOK)
+            time.sleep(LOOK if waited < 1.0 else CALM_LOOK)
 
     def story(self, lines: int = 15) -> str:
         """The ends of all logs."""
@@ -229,6 +234,13 @@ class Cluster:
         return Client(address["url"], address["token"], timeout=timeout)
 
     # --- pilots
+    def pilot_argv(self) -> list[str]:
+        """How a pilot is started: as a server starts its own, from the package, whose byte code is at hand; from the zip,
+        which is compiled at each start, with SHOAL_PROVE=1, or if it is not that of this package."""
+        if PROVE or self.zip.read_bytes() != pack_once():
+            return [sys.executable, "-I", str(self.zip)]
+        return [sys.executable, "-I", "-S", str(Path(build_zip.__file__).with_name("__main__.py"))]
+
     def start_pilot(
         self, cores: int = 2, *more: str, server_file: Path | None = None, under: tuple[str, ...] = ()
     ) -> PilotProcess:
@@ -239,7 +251,7 @@ class Cluster:
         options = ["--server-file", str(server_file or self.state / SERVER_FILE), "--cores", str(cores)]
         with log.open("wb") as out:
             process = subprocess.Popen(
-                [*under, sys.executable, "-I", str(self.zip), *options, "--work-dir", str(work), *more],
+                [*under, *self.pilot_argv(), *options, "--work-dir", str(work), *more],
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd="/", env=clean_env(), start_new_session=True,
             )  # fmt: skip
         pilot = PilotProcess(process, log, work)
@@ -396,6 +408,12 @@ class Cluster:
         bound = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace")
         assert str(self.folder) not in bound, "a socket of this cluster is still listened on"
         assert listening_here() <= self._sockets, "this process was left with a listening socket"
+
+
+@cache
+def pack_once() -> bytes:
+    """The pilot's zip as this package makes it."""
+    return build_zip.pack()
 
 
 # --- processes and sockets as the kernel shows them

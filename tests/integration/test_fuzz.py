@@ -1,7 +1,8 @@
 """The wire fuzz: whatever is sent, the server answers in its own form, in time, and stays sound.
 
-Requests come from `wire_fuzz`, which makes them from the server's own description. 2,000 of them, always the same
-ones; SHOAL_PROVE=1 sends 100,000. SHOAL_FUZZ_SEED and SHOAL_FUZZ_REQUESTS replay a part: a failure prints how.
+Requests come from `wire_fuzz`, which makes them from the server's own description. 1,000 to 2,000 of them, always the
+same ones, until enough was met; SHOAL_PROVE=1 sends 100,000. SHOAL_FUZZ_SEED and SHOAL_FUZZ_REQUESTS replay a part: a
+failure prints how.
 """
 
 from __future__ import annotations
@@ -44,9 +45,11 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 PROVE = os.environ.get("SHOAL_PROVE") == "1"
 SEED = int(os.environ.get("SHOAL_FUZZ_SEED", "1"))
 REQUESTS = int(os.environ.get("SHOAL_FUZZ_REQUESTS", "100000" if PROVE else "2000"))
+FEWEST = 1_000  # requests, before it may be enough
 STOP = "/v1/server/stop"  # ends the server, so it is asked for well at the end only
 EXCHANGE = "/v1/pilots/{pilot}/exchange"
 ROUND = 500  # requests of one seed; the next round has the next one
+STATUSES = {400, 401, 403, 404, 405, 409, 413, 415, 421, 422}
 WITHIN = 5.0  # seconds to an answer
 SILENCE = 0.3  # seconds to wait for a word about a request that is no whole one
 TIMING = {"beat": 0.05, "suspect": 30.0, "lease": 60.0, "hold": 90.0, "quarantine": 0.5}
@@ -562,6 +565,8 @@ def test_whatever_is_sent_is_answered_in_form_and_the_server_stays_sound(context
 
     every = wishes.all()
     for number in range(SEED, SEED + max(1, REQUESTS // ROUND)):
+        if not PROVE and sum(world.statuses.values()) >= FEWEST and not missing(world):
+            break
         again = f"SHOAL_FUZZ_SEED={number} SHOAL_FUZZ_REQUESTS={ROUND} .venv/bin/pytest {Path(__file__).name}"
         play(every, number, min(ROUND, REQUESTS), again)
     for operation in world.description.operations if REQUESTS >= 2_000 else []:
@@ -600,20 +605,26 @@ def report(world: World) -> None:
     print(f"codes {dict(world.codes.most_common())}")
 
 
+def missing(world: World) -> list[str]:
+    """What has to be met and was not yet, whichever operations were called."""
+    found = [str(status) for status in STATUSES - set(world.statuses)]
+    found += sorted(set(DAMAGES) - set(world.damages))
+    found += ["leases"] if world.leases <= 50 else []
+    return found + (["chunks, additions or batches"] if min(world.chunks, world.additions, world.batches) < 1 else [])
+
+
 def check_not_vacuous(world: World) -> None:
     """A fuzz that never got anywhere proves nothing."""
     total = sum(world.statuses.values())
-    assert total >= 0.9 * REQUESTS, total
+    assert total >= 0.9 * (REQUESTS if PROVE else min(FEWEST, REQUESTS)), total
     assert world.statuses[200] >= 0.2 * total, world.statuses
     if REQUESTS >= 2_000:
         # A file of a running task comes from a real pilot (test_in_order.py), a run is removed when it has finished.
         missed = [str(operation) for operation in world.description.operations if not world.good[str(operation)]]
         missed = [name for name in missed if "/file" not in name and name != "POST /v1/remove"]
         assert not missed, f"never answered 2xx: {missed}"
-        assert {400, 401, 403, 404, 405, 409, 413, 415, 421, 422} <= set(world.statuses), world.statuses
-        assert set(DAMAGES) <= set(world.damages), set(DAMAGES) - set(world.damages)
-        assert min(world.chunks, world.additions, world.batches) >= 1
-        assert world.leases > 50 and min(world.by_channel.values()) > 0.2 * total
+        assert not missing(world), world.statuses
+        assert min(world.by_channel.values()) > 0.2 * total
         assert world.statuses[429] < 0.1 * total, world.statuses
 
 

@@ -31,7 +31,7 @@ from tests.unix_http import UnixHTTPConnection, connect
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 Json = dict[str, Any]
-EACH = 1_000 if os.environ.get("SHOAL_PROVE") == "1" else 250  # of each kind
+EACH = 1_000 if os.environ.get("SHOAL_PROVE") == "1" else 80  # of each kind
 SEED = 20261116
 TOKENS = 8  # of one person, who may ask 200 times a second with all of them
 CANARY = "zq-canary-text-that-nobody-prints"

@@ -3,6 +3,7 @@ one that never does hand out the same attempts, give the same verdicts and write
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
@@ -18,6 +19,7 @@ from shoal.wire.batches import merge
 from shoal.wire.messages import Report
 from tests.unit.engine.stand import FakePilot, Stand
 
+PROVE = os.environ.get("SHOAL_PROVE") == "1"
 COLUMNS = ("state", "attempt", "winner", "retries", "losses", "cause", "exit_code", "duration", "last_line", "result")
 
 
@@ -109,7 +111,7 @@ class Play:
 
 
 @given(st.integers(0, 10**9), st.integers(5, 60))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60 if PROVE else 20, deadline=None)
 def test_an_engine_with_chunks_and_one_without_do_the_same(seed: int, steps: int) -> None:
     chunked, batched = Play(seed, batched=True), Play(seed, batched=False)
     with without_chunks():

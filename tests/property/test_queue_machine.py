@@ -850,11 +850,12 @@ def _covers(rule: Mapping[str, Any], owner: str, site: str) -> bool:
 
 def test_the_queue_keeps_its_promises_whatever_happens() -> None:
     HAPPENED.clear()
-    enough = settings().max_examples
+    enough = max(40, settings().max_examples)
     run_state_machine_as_test(QueueMachine, settings=settings(stateful_step_count=40, max_examples=enough))
     if missing := MUST_HAPPEN - set(HAPPENED):  # by chance, once in some dozen changes of the engine: play others, too
         run_state_machine_as_test(
-            QueueMachine, settings=settings(stateful_step_count=40, max_examples=2 * enough, derandomize=False)
+            QueueMachine,
+            settings=settings(stateful_step_count=40, max_examples=max(200, 2 * enough), derandomize=False),
         )
         missing = MUST_HAPPEN - set(HAPPENED)
     assert not missing, f"{missing}: a run in which these never happened proves little"

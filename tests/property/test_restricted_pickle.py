@@ -429,7 +429,15 @@ for _body in (b"E", b"N", pickle.dumps(numpy.arange(2), 4)[2:-1]):
         load_restricted(pickle.PROTO + b"\x04" + _body + pickle.STOP)
 
 _hooks: list[Any] = []
-sys.addaudithook(lambda event, args: [hook(event, args) for hook in list(_hooks)] and None)
+
+
+def _tell_hooks(event: str, args: Any, hooks: list[Any] = _hooks) -> None:
+    """Bound as a default: at the end of the process the names of a module are gone before its hooks are."""
+    for hook in tuple(hooks):
+        hook(event, args)
+
+
+sys.addaudithook(_tell_hooks)
 
 
 # --- what must come through

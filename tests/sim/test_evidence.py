@@ -18,7 +18,9 @@ from shoal.sim.proof.ledger import BrokenPromise
 from tests.sim.evidence import FAILING_SITE, LIARS, POISON, SCENARIOS, SLOW_SITE, EvidenceWorld
 from tests.sim.planting import plant
 
-SEEDS = 300 if os.environ.get("SHOAL_PROVE") else 3
+PROVE = bool(os.environ.get("SHOAL_PROVE"))
+SEEDS = 300 if PROVE else 1
+TWICE = SCENARIOS if PROVE else (POISON,)  # played a second time, with the same trace
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -26,7 +28,8 @@ def test_no_lie_and_no_bad_site_costs_anybody_else_a_task(scenario: str) -> None
     for seed in range(SEEDS):
         world = EvidenceWorld(seed, scenario)
         digest = world.run()
-        assert seed or EvidenceWorld(seed, scenario).run() == digest, "the same seed gives the same trace"
+        if seed == 0 and scenario in TWICE:
+            assert EvidenceWorld(seed, scenario).run() == digest, "the same seed gives the same trace"
 
 
 # name -> (scenario, function, what stands there, what the bug makes of it, how the world must complain)
@@ -89,6 +92,9 @@ ALSO: dict[str, tuple[Callable[..., Any], str, str]] = {
 }
 
 
+LATELY = {"a failure is final although another site was not asked": 6}  # the world that noticed soonest is played first
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +102,7 @@ def test_a_planted_bug_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     plant(monkeypatch, function, old, new)
     if name in ALSO:
         plant(monkeypatch, *ALSO[name])
-    for seed in range(20):
+    for seed in (LATELY.get(name, 0), *range(20)):
         try:
             EvidenceWorld(seed, scenario).run()
         except BrokenPromise as broken:

@@ -37,8 +37,8 @@ POOLS = (
 )
 SECONDS = 5_400.0 if PROVE else 1_000.0
 LONGER = 150.0  # seconds for each owner: with many, one long task is all that an owner gets in less
-TRIES = 10_000 if PROVE else 600
-STARTS = 10_000 if PROVE else 600
+TRIES = 10_000 if PROVE else 400
+STARTS = 10_000 if PROVE else 400
 
 
 # --- everybody gets what is due [promise I13]
@@ -101,7 +101,7 @@ SHORT = {  # tasks that are fetched ahead, beside such as are not
 @pytest.mark.parametrize("kind", SHORT if PROVE else ["shorter and shorter", "newcomers"])
 def test_also_where_pilots_fetch_short_tasks_ahead(kind: str) -> None:
     """Was: whoever had the shortest tasks had up to 0.96 of the slots, and newcomers never started."""
-    result = simulate(Setting(SHORT[kind], 1_800.0 if PROVE else 400.0, pilots=2 if PROVE else 1, slots=2))
+    result = simulate(Setting(SHORT[kind], 1_800.0 if PROVE else 250.0, pilots=2 if PROVE else 1, slots=2))
     assert worst_difference(result) <= 0.05 + result.width
     check_nobody_waits(result)
 

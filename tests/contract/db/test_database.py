@@ -45,7 +45,7 @@ from tests.contract.db.rows import (
     task_row,
 )
 
-EXAMPLES = settings(max_examples=2_000 if os.environ.get("SHOAL_PROVE") else 100, deadline=None)
+EXAMPLES = settings(max_examples=2_000 if os.environ.get("SHOAL_PROVE") else 40, deadline=None)
 
 
 class SqliteBackend:

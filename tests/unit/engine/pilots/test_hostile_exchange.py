@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from random import Random
 from typing import Any, TypeVar
@@ -18,7 +19,7 @@ from shoal.wire.messages import PROTOCOL, Batch, Capacity, Exchange, Held, Publi
 from tests.unit.engine.stand import OWNER, FakePilot, Stand, bad, good
 
 T = TypeVar("T")
-SEEDS = 150
+SEEDS = 150 if os.environ.get("SHOAL_PROVE") == "1" else 50
 SPECS: tuple[dict[str, Any], ...] = (
     {"array": "1-12"}, {"time": "10s", "retries": 2}, {"memory": "1G", "retries": 1}, {"checkpoint": ["state"]},
     {"rerun": "exclusive"}, {"rerun": "never"}, {"outputs": ["out"]},
