@@ -1,6 +1,6 @@
-"""Two hosts on one machine: network namespaces joined by a virtual cable, made for a test and removed by it.
+"""Hosts on one machine: network namespaces joined by virtual cables, made for a test and removed by it.
 
-A namespace is a network of its own: its processes reach nothing but the other end of the cable. `Namespace.do` has a
+A namespace is a network of its own: its processes reach nothing but the other ends of its cables. `Namespace.do` has a
 function run there (a thread enters the namespace, so its sockets are of that network); `Namespace.argv` has a
 program run there. What is hidden from a program is covered by an empty file system that only it and its children see.
 """
@@ -22,6 +22,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 NEAR, FAR = "10.213.7.1", "10.213.7.2"  # every pair has its own 10.213.7.0/30: nobody else sees it
+LAPTOP, LOGIN = "10.213.8.1", "10.213.8.2"
+LOGIN_INSIDE, COMPUTE = "10.213.9.1", "10.213.9.2"
 _CLONE_NEWNET = 0x40000000
 _TIME_WAIT = "06"
 # Waits until nobody holds its standard input open; ends what still runs in the networks it was given, by its numbers, and
@@ -61,12 +63,11 @@ def missing() -> str:
 
 @dataclass(frozen=True)
 class Namespace:
-    """One end of the cable."""
+    """One network."""
 
     name: str
-    address: str
-    link: str
     _inside: ThreadPoolExecutor = field(repr=False)
+    links: list[str] = field(default_factory=list)  # its ends of cables
 
     def argv(self, *command: str, hidden: Sequence[Path] = ()) -> list[str]:
         """The command line that runs a program here; folders that are hidden from it are empty to it."""
@@ -99,28 +100,51 @@ class Namespace:
         ]
 
     def set_link(self, up: bool) -> None:
-        """Plug the cable in, or pull it out."""
-        _ip("-n", self.name, "link", "set", self.link, "up" if up else "down")
+        """Plug the cables in, or pull them out."""
+        for link in self.links:
+            _ip("-n", self.name, "link", "set", link, "up" if up else "down")
 
 
 @contextlib.contextmanager
 def joined() -> Iterator[tuple[Namespace, Namespace]]:
     """A near and a far network; whatever happens, they and what still runs in them are gone afterwards."""
+    with _networks("near", "far") as (near, far):
+        _connect(near, far, "near0", NEAR, "far0", FAR)
+        yield near, far
+
+
+@contextlib.contextmanager
+def in_a_row() -> Iterator[tuple[Namespace, Namespace, Namespace]]:
+    """A laptop, a login host and a compute host: the first and the last reach only the one between."""
+    with _networks("laptop", "login", "compute") as (laptop, login, compute):
+        _connect(laptop, login, "laptop0", LAPTOP, "login0", LOGIN)
+        _connect(login, compute, "login1", LOGIN_INSIDE, "compute0", COMPUTE)
+        login.do(lambda: Path("/proc/sys/net/ipv4/ip_forward").write_text("0"))
+        yield laptop, login, compute
+
+
+@contextlib.contextmanager
+def _networks(*words: str) -> Iterator[list[Namespace]]:
     mark = f"shoal{os.getpid()}-{secrets.token_hex(3)}"
-    names = (f"{mark}-near", f"{mark}-far")
+    names = [f"{mark}-{word}" for word in words]
     with contextlib.ExitStack() as stack:
         stack.enter_context(_janitor(*names))
+        found = []
         for name in names:
             _ip("netns", "add", name)
-        _ip("link", "add", "near0", "netns", names[0], "type", "veth", "peer", "name", "far0", "netns", names[1])
-        ends = []
-        for name, link, address in ((names[0], "near0", NEAR), (names[1], "far0", FAR)):
-            _ip("-n", name, "addr", "add", f"{address}/30", "dev", link)
-            _ip("-n", name, "link", "set", link, "up")
             _ip("-n", name, "link", "set", "lo", "up")
             inside = stack.enter_context(ThreadPoolExecutor(4, initializer=_enter, initargs=(name,)))
-            ends.append(Namespace(name, address, link, inside))
-        yield ends[0], ends[1]
+            found.append(Namespace(name, inside))
+        yield found
+
+
+def _connect(one: Namespace, other: Namespace, link: str, address: str, other_link: str, other_address: str) -> None:
+    """Lay a cable."""
+    _ip("link", "add", link, "netns", one.name, "type", "veth", "peer", "name", other_link, "netns", other.name)
+    for end, name, own in ((one, link, address), (other, other_link, other_address)):
+        _ip("-n", end.name, "addr", "add", f"{own}/30", "dev", name)
+        _ip("-n", end.name, "link", "set", name, "up")
+        end.links.append(name)
 
 
 @contextlib.contextmanager

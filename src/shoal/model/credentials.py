@@ -13,9 +13,11 @@ SUBMIT, ENROL, SESSION = "submit", "enrol", "session"
 PREFIXES = {SUBMIT: "shoal_sub_", ENROL: "shoal_enr_", SESSION: "shoal_ses_"}
 LONGEST = {SUBMIT: 90 * 86_400.0, ENROL: 7 * 86_400.0, SESSION: 3_600.0}  # seconds; each exchange renews a session
 SCOPES = ("submit", "read", "cancel", "metrics", "admin")  # of submit tokens
+RELAY_PREFIX = "shoal_rel_"  # of the key of a site's relay, which opens nothing but the way to the server
 _BODY = "[A-Za-z0-9_-]{43}"
 _WHOLE = re.compile(f"(?:{'|'.join(PREFIXES.values())}){_BODY}")
-_PART = re.compile(f"({'|'.join(PREFIXES.values())})[A-Za-z0-9_-]{{4,}}")
+_PART = re.compile(f"({'|'.join((*PREFIXES.values(), RELAY_PREFIX))})[A-Za-z0-9_-]{{4,}}")
+_RELAY = re.compile(RELAY_PREFIX + _BODY)
 _PEM = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
 
 
@@ -29,6 +31,11 @@ def kind_of(secret: str) -> Optional[str]:
     if _WHOLE.fullmatch(secret) is None:
         return None
     return next(kind for kind, prefix in PREFIXES.items() if secret.startswith(prefix))
+
+
+def is_relay_key(text: str) -> bool:
+    """True for the form of a relay's key: `RELAY_PREFIX + secrets.token_urlsafe(32)`."""
+    return _RELAY.fullmatch(text) is not None
 
 
 def digest(secret: str) -> str:

@@ -30,6 +30,7 @@ from shoal.server.service import Service
 
 if TYPE_CHECKING:
     from shoal.server.auth.certificate_authority import CertificateAuthority
+    from shoal.server.http.tunnel_socket import TunnelSocket
 
 
 def unknown_run(number: int) -> NotFound:
@@ -56,6 +57,7 @@ class Context:
     lockouts: Lockouts = field(default_factory=Lockouts)
     file_answers: FileAnswers = field(default_factory=FileAnswers)
     authority: CertificateAuthority | None = None  # None: this server is not reached from other hosts
+    tunnel: TunnelSocket | None = None
     addresses: list[str] = field(default_factory=list)  # for join strings: host:port, or unix:/path
     names: frozenset[str] = frozenset()  # host names of this server
     pilot_sha256: str = ""

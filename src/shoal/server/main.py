@@ -27,7 +27,17 @@ from shoal.db.sqlite import Database
 from shoal.engine.commands import Drain
 from shoal.model.credentials import ENROL, SUBMIT, redact
 from shoal.model.errors import InternalError, Refused, ShoalError
-from shoal.model.file_names import BLOBS, DATABASE, ENVIRONMENTS, LOG_MARK, LOGS, SERVER_FILE, SOCKET_FILE
+from shoal.model.file_names import (
+    BLOBS,
+    DATABASE,
+    ENVIRONMENTS,
+    LOG_MARK,
+    LOGS,
+    SERVER_FILE,
+    SITES_FILE,
+    SOCKET_FILE,
+    TUNNEL_SOCKET,
+)
 from shoal.model.ids import start_count
 from shoal.model.limits import MAX_RESERVE, MAX_RESERVE_EMBEDDED
 from shoal.model.quantities import parse_size
@@ -44,6 +54,7 @@ from shoal.server.http.connections import ConnectionLimits, Connections, capacit
 from shoal.server.http.listen import bind, bind_local, names_of, parse_address, reached_by
 from shoal.server.http.protocol import HttpServer
 from shoal.server.http.rate_limit import RateLimit
+from shoal.server.http.tunnel_socket import TunnelSocket
 from shoal.server.metrics import Metrics
 from shoal.server.own_pilot import OriginalSettings, OwnPilot
 from shoal.server.private_files import write_private
@@ -169,6 +180,7 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
     context = Context(service, access, connections, RateLimit(), Metrics(__version__), ended.set, blobs, uploads)
     server = HttpServer(make_app(context))
     listeners: list[asyncio.Server] = []
+    context.tunnel = TunnelSocket(context, server, listeners)
     try:
         await _listen(context, server, chosen, listeners)
         owner = getpass.getuser()
@@ -184,6 +196,7 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
             listener.close()
         if listeners:  # otherwise the socket belongs to another server
             (state_dir / SOCKET_FILE).unlink(missing_ok=True)
+            (state_dir / TUNNEL_SOCKET).unlink(missing_ok=True)
         service.hang_up()
         await server.close(within=1.0)
         connections.close()
@@ -269,7 +282,9 @@ async def _run(
     service, release = context.service, context.blobs.release
     keep = chosen.pilot if chosen.pilot is not None else chosen.embedded
     pilot = OwnPilot(service, original) if keep else None
-    building = asyncio.ensure_future(context.build_pilot())
+    beside = [asyncio.ensure_future(context.build_pilot())]
+    if (service.state_dir / SITES_FILE).exists():
+        beside.append(asyncio.ensure_future(_open_tunnel_socket(context)))
 
     def renew_keys() -> None:
         try:
@@ -306,12 +321,22 @@ async def _run(
         if task.done():
             task.result()  # it never returns by itself: raise its error
         task.cancel()
-    building.cancel()
+    for task in beside:
+        task.cancel()
     if pilot is not None and not service.is_rebuilding and not service.engine.may_progress(service.clock()):
         # Without work the pilot of this machine ends with its server; with work it stays for the next one.
         with contextlib.suppress(InternalError):  # logged; the server must end all the same
             service.post(Drain(tuple(service.engine.state.pilots), "the server ends"))
             await pilot.wait_gone(3.0)
+
+
+async def _open_tunnel_socket(context: Context) -> None:
+    """Pilots at sites may wait for this server; its own start does not wait for what they need."""
+    assert context.tunnel is not None
+    try:
+        await context.tunnel.open()
+    except (OSError, ShoalError) as error:  # work on this machine goes on
+        log.error("no socket for tunnels: %s", error)
 
 
 async def _prune(service: Service, release: Callable[[int], int]) -> None:

@@ -1,7 +1,8 @@
 """The join string: the addresses of a server, the fingerprint of its certificate, and a token [protocol 9].
 
 `ADDRESS[,ADDRESS...]#FINGERPRINT#TOKEN`. An address is `host:port` (TLS, the fingerprint is the SHA-256 of the
-server's own CA certificate) or `unix:/path` (this machine and account, no fingerprint; special characters as `%23`).
+server's own CA certificate), `relay:host:port:KEY` (the same behind a relay, which asks for its key first), or
+`unix:/path` (this machine and account, no fingerprint; special characters as `%23`).
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ import json
 import re
 import shlex
 
-from shoal.model.credentials import kind_of
+from shoal.model.credentials import is_relay_key, kind_of, redact
 from shoal.model.errors import BadInput
 from shoal.model.lazy_dataclass import dataclass
 from shoal.wire.http import unix_socket
 
 SERVER_NAME = "shoal-server"  # the name in every server's certificate, whatever its host
 MAX_ADDRESSES = 8
-_TLS = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}")
+_HOST_PORT = r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}"
+_TLS = re.compile(_HOST_PORT)
+_RELAY = re.compile(f"relay:(?P<tls>{_HOST_PORT}):(?P<key>[A-Za-z0-9_-]*)")  # `relay:8443` is a host of that name
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
 
@@ -33,12 +36,40 @@ class Join:
         return f"{','.join(self.addresses)}#{self.fingerprint}#{self.token}"
 
     def __repr__(self) -> str:
-        return f"Join({','.join(self.addresses)})"  # no secret in a traceback
+        return f"Join({redact(','.join(self.addresses))})"  # no secret in a traceback
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """The addresses as URLs."""
-        return tuple(unix_socket.to_url(a) if unix_socket.is_address(a) else f"https://{a}" for a in self.addresses)
+        """The addresses as URLs, without keys of relays."""
+        return tuple(_url_of(address) for address in self.addresses)
+
+    @property
+    def relay_keys(self) -> dict[str, str]:
+        """The keys of relays by their URLs."""
+        return {_url_of(address): key for address in self.addresses if (key := _relay_key(address))}
+
+
+def relay_address(host: str, port: int, key: str) -> str:
+    """A relay as an address in a join string."""
+    return f"relay:{f'[{host}]' if ':' in host else host}:{port}:{key}"
+
+
+def _url_of(address: str) -> str:
+    if unix_socket.is_address(address):
+        return unix_socket.to_url(address)
+    return f"relay://{_tls_part(address)}" if _relay_key(address) else f"https://{address}"
+
+
+def _tls_part(address: str) -> str:
+    """`host:port` of an address that is reached over TLS."""
+    found = _RELAY.fullmatch(address)
+    return found["tls"] if found is not None else address
+
+
+def _relay_key(address: str) -> str:
+    """The key in the address of a relay; empty: it is another address."""
+    found = _RELAY.fullmatch(address)
+    return found["key"] if found is not None else ""
 
 
 def parse_join(text: str) -> Join:
@@ -50,10 +81,12 @@ def parse_join(text: str) -> Join:
     if not 1 <= len(addresses) <= MAX_ADDRESSES:
         raise _bad(f"it names {len(addresses)} addresses, 1 to {MAX_ADDRESSES} can be")
     local = all(unix_socket.is_address(address) for address in addresses)
-    if not local and not all(_TLS.fullmatch(address) for address in addresses):
+    if not local and not all(_TLS.fullmatch(_tls_part(address)) for address in addresses):
         raise _bad("an address is neither host:port nor unix:/path")
-    if not local and not all(0 < int(address.rpartition(":")[2]) < 65536 for address in addresses):
+    if not local and not all(0 < int(_tls_part(address).rpartition(":")[2]) < 65536 for address in addresses):
         raise _bad("a port is not between 1 and 65535")
+    if not all(is_relay_key(found["key"]) for address in addresses if (found := _RELAY.fullmatch(address))):
+        raise _bad("the key of a relay is cut or mistyped")
     if (parts[1] and local) or (not local and not _FINGERPRINT.fullmatch(parts[1])):
         raise _bad("its fingerprint is not 64 hexadecimal digits")
     if kind_of(parts[2]) is None:
@@ -77,26 +110,43 @@ _CHECK = (
 # the very certificate (DER) that was compared: text might hold a second one. Without PATH Python may not know itself.
 # On this machine the kernel tells the account of the server (SO_PEERCRED) before the token is sent.
 _BOOTSTRAP = """\
-import sys,os,ssl,socket,hashlib,struct,http.client as c
+import sys,os,re,ssl,socket,hashlib,hmac,struct,http.client as c
 from urllib.parse import unquote
 a,f,t=sys.stdin.readline().strip().split("#")
 def end(m):
  print("shoal: "+m,file=sys.stderr);sys.exit(4)
+def plain(a):return re.sub(":shoal_rel_[^,]*","",a)
 def near(w):
  s=socket.socket(socket.AF_UNIX);s.settimeout(20);d=os.open(os.path.dirname(w),os.O_PATH)
  s.connect("/proc/self/fd/%d/%s"%(d,os.path.basename(w)));os.close(d)
  u=struct.unpack("iII",s.getsockopt(socket.SOL_SOCKET,socket.SO_PEERCRED,12))[1]
  if u not in (os.geteuid(),0):end(w+" is served by another account (uid %d), so nothing was sent to it"%u)
  return s
+def relay(x):
+ x,_,y=x[6:].rpartition(":");s=far(x);o=os.urandom(32).hex().encode()
+ def read(n):
+  b=b""
+  while len(b)<n:
+   d=s.recv(n-len(b))
+   if not d:raise OSError("the relay refused")
+   b+=d
+  return b
+ def proof(w):return w+b" "+hmac.new(y.encode(),b" ".join((w,g[14:78],o)),"sha256").hexdigest().encode()+b"\\n"
+ g=read(79)
+ if g[:14]!=b"shoal-relay/1 ":raise OSError("no relay is there")
+ w=proof(b"join");s.sendall(w[:5]+o+w[4:]);v=read(70)
+ if not hmac.compare_digest(v,proof(b"open")):raise OSError("the relay cannot go on: "+ascii(v[:4]))
+ return s
+def far(x):
+ h,_,q=x.rpartition(":");return socket.create_connection((h.strip("[]"),int(q)),20)
 def get(x,p,k):
- h,_,q=x.rpartition(":");h=h.strip("[]")
- s=socket.create_connection((h,int(q)),20) if f else near(unquote(x[5:]))
+ s=near(unquote(x[5:])) if not f else relay(x) if ":shoal_rel_" in x else far(x)
  n=c.HTTPConnection("localhost");n.sock=k.wrap_socket(s,server_hostname="shoal-server") if k else s
  g={"Host":"shoal-server"} if k else {}
  if p!="/v1/ca":g["Authorization"]="Bearer "+t
  n.request("GET",p,headers=g)
  r=n.getresponse();d=r.read(1<<26)
- if r.status!=200:end(x+" refused: %d %s"%(r.status,d[:300].decode("utf-8","replace")))
+ if r.status!=200:end(plain(x)+" refused: %d %s"%(r.status,d[:300].decode("utf-8","replace")))
  return d
 e=None
 for x in a.split(","):
@@ -113,7 +163,7 @@ for x in a.split(","):
   end("server certificate does not match: "+str(o.verify_message)+" (is the clock right?)")
  except ValueError:end("server certificate does not match the join string")
  except OSError as o:e=o
-else:end("no answer from "+a+": "+str(e))
+else:end("no answer from "+plain(a)+": "+str(e))
 if hashlib.sha256(z).hexdigest()!=sys.argv[1]:
  end("the pilot that the server sent is not the one this line names: get a new line from shoal join")
 def fd(b):

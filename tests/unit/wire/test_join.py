@@ -18,11 +18,12 @@ from shoal.model import credentials
 from shoal.model.errors import BadInput
 from shoal.pilot.build_zip import build
 from shoal.wire import codec
-from shoal.wire.join import Join, bootstrap_line, parse_join
+from shoal.wire.join import Join, bootstrap_line, parse_join, relay_address
 from shoal.wire.messages import Exchange, Register, Registered, Reply
 from tests.unit.pilot.small_server import Authority, Request, Response, SmallServer, padded_authority
 
 TOKEN = credentials.make(credentials.ENROL, "t0k3n" * 8 + "xyz")
+RELAY_KEY = credentials.RELAY_PREFIX + "k" * 43
 FINGERPRINT = "0123456789abcdef" * 4
 TIMES = Registered(
     "p0001", credentials.make(credentials.SESSION, "s" * 43), 1, beat=1.0, lease=10.0, hold=1.0, kill_after=60.0,
@@ -37,11 +38,23 @@ TIMES = Registered(
         Join(("box.example:8443",), FINGERPRINT, TOKEN),
         Join(("10.0.0.1:1", "[fe80::1]:65535", "box:2"), FINGERPRINT, TOKEN),
         Join(("unix:/run/shoal-8000",), "", TOKEN),
+        Join((f"relay:login:4000:{RELAY_KEY}", f"relay:[fe80::1]:4000:{RELAY_KEY}", "box:2"), FINGERPRINT, TOKEN),
+        Join(("relay:8443",), FINGERPRINT, TOKEN),
     ],
 )
 def test_a_join_string_is_read_as_it_was_written(join: Join) -> None:
     assert parse_join(f" {join}\n") == join
-    assert TOKEN not in repr(join)
+    assert TOKEN not in repr(join) and RELAY_KEY not in repr(join)
+
+
+def test_the_key_of_a_relay_is_not_in_its_url() -> None:
+    join = Join(
+        (relay_address("login", 4000, RELAY_KEY), relay_address("::1", 1, RELAY_KEY), "relay:2"), FINGERPRINT, TOKEN
+    )
+    assert join.urls == ("relay://login:4000", "relay://[::1]:1", "https://relay:2")
+    assert join.relay_keys == {"relay://login:4000": RELAY_KEY, "relay://[::1]:1": RELAY_KEY}
+    assert credentials.redact(str(join)).count("shoal_rel_[...]") == 2
+    assert credentials.kind_of(RELAY_KEY) is None, "it is no token"
 
 
 def test_addresses_become_urls() -> None:
@@ -61,6 +74,10 @@ def test_addresses_become_urls() -> None:
         (f"box:1,unix:/run/shoal-1#{FINGERPRINT}#{TOKEN}", "neither host:port"),
         (f"box:0#{FINGERPRINT}#{TOKEN}", "port"),
         (f"box:65536#{FINGERPRINT}#{TOKEN}", "port"),
+        (f"relay:box:1:{RELAY_KEY[:-1]}#{FINGERPRINT}#{TOKEN}", "key of a relay"),
+        (f"relay:box:0:{RELAY_KEY}#{FINGERPRINT}#{TOKEN}", "port"),
+        (f"relay:box:{RELAY_KEY}#{FINGERPRINT}#{TOKEN}", "neither host:port"),
+        (f"relay:box:1:{RELAY_KEY}##{TOKEN}", "fingerprint"),
         (f"box:1##{TOKEN}", "fingerprint"),
         (f"box:1#{FINGERPRINT.upper()}#{TOKEN}", "fingerprint"),
         (f"unix:/run/shoal-1#{FINGERPRINT}#{TOKEN}", "fingerprint"),
@@ -72,7 +89,7 @@ def test_a_wrong_join_string_is_explained_without_its_token(text: str, why: str)
     with pytest.raises(BadInput, match=why) as caught:
         parse_join(text)
     words = str(caught.value)
-    assert TOKEN[:20] not in words and "secret-of-somebody" not in words
+    assert TOKEN[:20] not in words and RELAY_KEY[:20] not in words and "secret-of-somebody" not in words
 
 
 # --- the line

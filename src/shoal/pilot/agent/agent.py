@@ -32,6 +32,8 @@ from shoal.wire.messages import PROTOCOL, Capacity, Checkpoint, Exchange, FileAn
 
 FOREIGN_TRIES = 3  # an exchange that a proxy refuses is sent so often before it is divided
 
+_BATCH_SIGNALS = (9, 15)  # SIGKILL and SIGTERM: what ends an allocation
+
 
 class Agent:
     """One pilot's state and rules."""
@@ -290,9 +292,13 @@ class Agent:
         self._schedule.add_report(now, bool(self.waiting and not self.leaving))
 
     def _as_stopped(self, report: Report, why: str, is_moving: bool = False) -> Report:
-        """What we stopped ourselves did not fail: it was cancelled, or is given back because it goes on elsewhere."""
-        if not why or report.outcome != "failed":
+        """What we stopped ourselves did not fail: it was cancelled, or is given back because it goes on elsewhere. Nor did
+        what was ended by a signal from outside while we leave: a batch system ends all processes of an allocation."""
+        if report.outcome != "failed":
             return report
+        if not why:
+            is_ended_with_us = self.leaving and report.cause == "signal" and report.signal in _BATCH_SIGNALS
+            return replace(report, outcome="returned", message=self.leaving) if is_ended_with_us else report
         outcome = "returned" if self._stop_all or is_moving else "cancelled"
         return replace(report, outcome=outcome, cause="cancelled", message=why)
 

@@ -124,11 +124,19 @@ def measure(work_dir: str, env: Optional[Mapping[str, str]] = None, root: str = 
 
 def _cores(env: Mapping[str, str], root: str) -> int:
     counts = [len(os.sched_getaffinity(0))]
-    for name in ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", "NSLOTS"):
+    for name in ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", "NSLOTS", *_batch_cores(env)):
         counts += _positive(env.get(name))
     quotas = [_quota(is_v2, folder) for is_v2, folder in _cgroups(root, "cpu")]
     counts += [max(1, int(quota + 0.01)) for quota in quotas if quota]
     return max(1, min(counts))
+
+
+def _batch_cores(env: Mapping[str, str]) -> Iterator[str]:
+    """Variables that name our cores only inside of a job of their batch system; others use the same names."""
+    if "PBS_JOBID" in env:
+        yield from ("NCPUS", "PBS_NCPUS", "PBS_NUM_PPN")  # OpenPBS, its older releases, and Torque
+    if "LSB_JOBID" in env and len(set(env.get("LSB_HOSTS", "").split())) < 2:
+        yield "LSB_DJOB_NUMPROC"  # of all hosts together
 
 
 def _memory(env: Mapping[str, str], root: str, cores: int) -> int:
@@ -321,6 +329,7 @@ def _user() -> str:
 
 
 def seconds_left(env: Optional[Mapping[str, str]] = None) -> Optional[float]:
-    """Until the allocation we run in ends; None where there is none."""
-    end = _positive((os.environ if env is None else env).get("SLURM_JOB_END_TIME"))
-    return max(0.0, end[0] - time.time()) if end else None
+    """Until the allocation we run in ends; None where there is none. The batch script's and Slurm's own end may differ."""
+    env = os.environ if env is None else env
+    ends = _positive(env.get("SLURM_JOB_END_TIME")) + _positive(env.get("SHOAL_ALLOCATION_ENDS"))
+    return max(0.0, min(ends) - time.time()) if ends else None

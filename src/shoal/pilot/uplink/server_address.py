@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import NamedTuple, Optional
 from urllib.parse import urlsplit
@@ -34,6 +34,7 @@ class Endpoint:
     urls: tuple[str, ...]
     token: str = field(repr=False)
     fingerprint: str = ""
+    relay_keys: Mapping[str, str] = field(default_factory=dict, repr=False)  # by URL
 
 
 class Connected(NamedTuple):
@@ -80,7 +81,8 @@ class ServerAddress:
     def read(self) -> Endpoint:
         """The address as it is now."""
         if self.join is not None:
-            return Endpoint(tuple(check_url(url) for url in self.join.urls), self.join.token, self.join.fingerprint)
+            urls = tuple(check_url(url) for url in self.join.urls)
+            return Endpoint(urls, self.join.token, self.join.fingerprint, self.join.relay_keys)
         path = self.server_file or self.token_file
         try:
             with open(path, encoding="utf-8") as file:
@@ -141,7 +143,8 @@ class ServerAddress:
         if not endpoint.fingerprint:
             raise NoServerAddress(f"{echo(url)} can only be reached by a join string: give --join-file or --join-fd")
         generation = self.trust.generation if certified else 0
-        connection = self.trust.connection(host, port, endpoint.fingerprint, timeout, certified)
+        relay_key = endpoint.relay_keys.get(url, "")
+        connection = self.trust.connection(host, port, endpoint.fingerprint, timeout, certified, relay_key)
         return Connected(connection, url, parts.path, {"Host": SERVER_NAME}, generation, endpoint.token)
 
 
@@ -154,7 +157,7 @@ def check_url(url: str) -> str:
         host, port = parts.hostname or "", parts.port
     except ValueError:
         host, port = "", None
-    if host and port and url.startswith("https://"):
+    if host and port and url.startswith(("https://", "relay://")):
         return url.rstrip("/")
     raise NoServerAddress(f"{echo(url)!r} is no address for a pilot: https://HOST:PORT or unix:/PATH")
 

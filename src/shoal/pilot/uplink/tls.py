@@ -44,12 +44,14 @@ class Trust:
             self.generation += 1
             self._contexts.clear()
 
-    def connection(self, host: str, port: int, fingerprint: str, timeout: float, certified: bool) -> TlsConnection:
-        """A connection, not yet opened, to the server that the fingerprint names."""
+    def connection(
+        self, host: str, port: int, fingerprint: str, timeout: float, certified: bool, relay_key: str = ""
+    ) -> TlsConnection:
+        """A connection, not yet opened, to the server that the fingerprint names; with a key, through the relay there."""
         with self._lock:
             authority = self._authority.get(fingerprint)
             if authority is None:
-                authority = self._authority[fingerprint] = _fetch_ca(host, port, fingerprint, timeout)
+                authority = self._authority[fingerprint] = _fetch_ca(host, port, fingerprint, timeout, relay_key)
             generation = self.generation if certified else 0
             context = self._contexts.get((fingerprint, generation))
             if context is None:
@@ -58,12 +60,12 @@ class Trust:
                 if generation:
                     _load_certificate(context, self._chain)
                 self._contexts[fingerprint, generation] = context
-        return TlsConnection(host, port, timeout, context)
+        return TlsConnection(host, port, timeout, context, relay_key=relay_key)
 
 
-def _fetch_ca(host: str, port: int, fingerprint: str, timeout: float) -> bytes:
+def _fetch_ca(host: str, port: int, fingerprint: str, timeout: float, relay_key: str) -> bytes:
     """The server's CA certificate (DER), which has the fingerprint."""
-    status, certificate = fetch_ca_unverified(host, port, timeout)
+    status, certificate = fetch_ca_unverified(host, port, timeout, relay_key)
     if status != 200:
         raise OSError(f"no CA certificate from {host}:{port}: status {status}")
     if fingerprint_of(certificate) != fingerprint:

@@ -131,7 +131,8 @@ class ServerConnection:
         kept = self._connected
         if kept is not None and is_usable(kept.http):
             # A connection from before we got our certificate does not present it.
-            is_old = certified and kept.url.startswith("https:") and kept.generation != self._address.trust.generation
+            is_tls = kept.url.startswith(("https:", "relay:"))
+            is_old = certified and is_tls and kept.generation != self._address.trust.generation
             if not is_old:
                 return kept
         self.drop()

@@ -77,6 +77,13 @@ class ServerHandler(CallHandler):
         self.context.stop()
         return answer({"stopping": True})
 
+    async def tunnel(self, call: Call) -> Response:
+        """Serve TLS on a Unix socket from now on; idempotent."""
+        await call.body(Nothing)
+        assert self.context.tunnel is not None  # made before the server listens
+        path, fingerprint = await self.context.tunnel.open()
+        return answer({"socket": str(path), "fingerprint": fingerprint})
+
     async def prune(self, call: Call) -> Response:
         """Delete old events and logs now."""
         request = await call.body(PruneRequest)

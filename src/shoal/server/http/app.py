@@ -36,6 +36,7 @@ from shoal.server.handlers.pilots import PilotsHandler
 from shoal.server.handlers.policy import PolicyHandler
 from shoal.server.handlers.runs import RunsHandler
 from shoal.server.handlers.server import ServerHandler
+from shoal.server.handlers.sites import SitesHandler
 from shoal.server.http.connections import peer_name
 from shoal.server.http.messages import Request, Response
 from shoal.server.http.rate_limit import POOL, RateLimit
@@ -64,6 +65,7 @@ def make_app(context: Context) -> Callable[[Request], Awaitable[Response]]:
         "policy": PolicyHandler(context),
         "manage": ManageHandler(context),
         "peek": PeekHandler(context),
+        "sites": SitesHandler(context),
     }
     handlers: dict[str, Handler] = {}
     for route in ROUTES:

@@ -21,7 +21,7 @@ from typing import Any
 
 from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_CONNECTIONS, MAX_PER_KEY, MAX_POOL_RATIO, MAX_UNKNOWN
-from shoal.server.http.messages import Request
+from shoal.server.http.messages import TUNNEL, Request
 from shoal.server.http.protocol import HttpProtocol
 from shoal.wire.http import unix_socket
 
@@ -276,7 +276,7 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._socket = transport
-        self.address = address_of(transport)
+        self.address = address_of(transport, self._context is not None)
         if is_foreign(transport):
             self._connections._refused += 1
             transport.abort()
@@ -345,11 +345,12 @@ class _Connection(asyncio.Protocol):
             self.handler.resume_writing()
 
 
-def address_of(transport: asyncio.BaseTransport) -> str:
-    """The key that a connection is counted under: its IPv4 address, or its /64 of IPv6, which one owner has whole."""
+def address_of(transport: asyncio.BaseTransport, is_tls: bool = False) -> str:
+    """The key that a connection is counted under: its IPv4 address, or its /64 of IPv6, which one owner has whole. What
+    comes through a tunnel has one key: whoever floods it displaces nobody of this account."""
     peer = transport.get_extra_info("peername")
     if not isinstance(peer, tuple):
-        return "local"
+        return TUNNEL if is_tls else "local"
     address = ipaddress.ip_address(str(peer[0]).partition("%")[0])
     if isinstance(address, ipaddress.IPv4Address):
         return str(address)

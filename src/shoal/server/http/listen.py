@@ -87,9 +87,12 @@ async def bind(
     return listener, int(listener.sockets[0].getsockname()[1])
 
 
-async def bind_local(connections: Connections, server: HttpServer, path: Path) -> asyncio.Server:
+async def bind_local(
+    connections: Connections, server: HttpServer, path: Path, context: ssl.SSLContext | None = None
+) -> asyncio.Server:
     """Listen on a Unix socket, which only this account can reach: its directory is private, and the kernel identifies
-    callers. The holder of the database's lock may replace a socket that an earlier server left."""
+    callers. With a context it speaks TLS. The holder of the database's lock may replace a socket that an earlier server
+    left."""
     _check_private(path.parent)
     opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
     try:
@@ -102,7 +105,7 @@ async def bind_local(connections: Connections, server: HttpServer, path: Path) -
             os.close(folder)
         path.chmod(0o600)
         return await asyncio.get_running_loop().create_unix_server(
-            connections.protocol_factory(server.make_protocol), sock=opened, backlog=BACKLOG
+            connections.protocol_factory(server.make_protocol, context), sock=opened, backlog=BACKLOG
         )
     except OSError as error:
         opened.close()

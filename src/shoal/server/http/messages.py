@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 MAX_BUFFERED = 256 * 1024  # bytes of a body that wait to be read; beyond it the socket is not read
+TUNNEL = "tunnel"  # stands for the address of whoever comes through a tunnel: it is not known here
 _RANGE = re.compile(r"bytes=([0-9]*)-([0-9]*)")
 
 
@@ -151,9 +152,13 @@ class Request:
 
     @cached_property
     def remote(self) -> str:
-        """The address of the client; empty on a Unix socket."""
-        peer = self.transport.get_extra_info("peername") if self.transport is not None else None
-        return str(peer[0]) if isinstance(peer, tuple) and peer else ""
+        """The address of the client, or TUNNEL; empty on the Unix socket of this account."""
+        if self.transport is None:
+            return ""
+        peer = self.transport.get_extra_info("peername")
+        if isinstance(peer, tuple) and peer:
+            return str(peer[0])
+        return TUNNEL if self.transport.get_extra_info("ssl_object") is not None else ""
 
     @property
     def host(self) -> str:

@@ -151,6 +151,33 @@ class SiteHolders:
 
 
 @dataclass(frozen=True)
+class AllocationChange:
+    """Something happened to an allocation: it was submitted, started or ended."""
+
+    change: str
+    name: str
+    reason: str = ""  # in the batch system's own words
+    cores: int = 0
+    seconds: float = 0.0  # of wall time that it asked for, or took if it ended
+
+
+@dataclass(frozen=True)
+class SiteStatus:
+    """What a provisioner reports of a site. `trouble` and `fix`: why no machines come from there; `note`: why it asks for
+    more, or for none; `reasons`: why allocations wait, each in the batch system's own words."""
+
+    site: str
+    backend: str
+    queued: int = 0
+    running: int = 0
+    trouble: str = ""
+    fix: str = ""
+    note: str = ""
+    reasons: list[str] = field(default_factory=list)
+    changes: list[AllocationChange] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class PolicyBody:
     """A whole policy in place of the version it is based on; `dry_run`: only list what it would change."""
 

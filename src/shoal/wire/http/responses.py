@@ -95,6 +95,10 @@ SiteAnswer = _answer("SiteAnswer",
     'One site and whose its name is: owners, "@GROUP"s, "*" for everybody.',
     name=str, holders=list[str], created=float)
 SitesPage = _answer("SitesPage", "Sites.", sites=_list(SiteAnswer))
+DemandAnswer = _answer("DemandAnswer",
+    "What the caller's ready tasks need, in groups of those that are alike, and the pilots that serve the caller. "
+    "`unfit_sites` of a need: where every pilot that is connected cannot run it.",
+    needs=list[Row], pilots=list[Row], unfinished=int)
 TokensPage = _answer("TokensPage", "Tokens without their secrets.", tokens=list[Row])
 TokenMade = _answer("TokenMade",
     "A new token: its secret is in this answer and nowhere else.",
@@ -106,5 +110,6 @@ ServerAnswer = _answer("ServerAnswer",
     "The state of a server; administrators get more.",
     mode=str, since=float, version=str)
 Stopping = _answer("Stopping", "The server ends.", stopping=bool)
+TunnelAnswer = _answer("TunnelAnswer", "Where TLS is served for tunnels.", socket=str, fingerprint=str)
 PruneAnswer = _answer("PruneAnswer", "What was deleted.", events=int, log_bytes=int)
 # fmt: on

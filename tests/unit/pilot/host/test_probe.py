@@ -50,6 +50,13 @@ def test_without_limits_the_whole_machine_is_ours(root: Path) -> None:
         ({"NSLOTS": "64"}, 16),
         ({"NSLOTS": "many", "SLURM_CPUS_ON_NODE": "4(x2)"}, 16),
         ({"NSLOTS": "0"}, 16),
+        ({"PBS_JOBID": "1.pbs", "NCPUS": "4"}, 4),
+        ({"PBS_JOBID": "1.pbs", "PBS_NUM_PPN": "2"}, 2),
+        ({"NCPUS": "4"}, 16),  # of nobody knows whom
+        ({"LSB_JOBID": "7", "LSB_DJOB_NUMPROC": "8", "LSB_HOSTS": "a a"}, 8),
+        ({"LSB_JOBID": "7", "LSB_DJOB_NUMPROC": "8", "LSB_HOSTS": "a a b b"}, 16),  # of both hosts
+        ({"LSB_DJOB_NUMPROC": "8"}, 16),
+        ({"OMP_NUM_THREADS": "1"}, 16),  # says how programs compute, not what is ours
     ],
 )
 def test_batch_systems_limit_cores(root: Path, env: dict[str, str], cores: int) -> None:
@@ -203,6 +210,19 @@ def test_the_end_of_an_allocation_is_known() -> None:
     left = probe.seconds_left({"SLURM_JOB_END_TIME": str(int(time.time()) + 100)})
     assert left is not None and 90 < left <= 100
     assert probe.seconds_left({"SLURM_JOB_END_TIME": "1000"}) == 0.0
+
+
+def test_the_earlier_end_of_batch_script_and_slurm_counts() -> None:
+    soon, late = str(int(time.time()) + 100), str(int(time.time()) + 9000)
+    for env in (
+        {"SHOAL_ALLOCATION_ENDS": soon},
+        {"SHOAL_ALLOCATION_ENDS": soon, "SLURM_JOB_END_TIME": late},
+        {"SHOAL_ALLOCATION_ENDS": late, "SLURM_JOB_END_TIME": soon},
+        {"SHOAL_ALLOCATION_ENDS": soon, "SLURM_JOB_END_TIME": "never"},
+    ):
+        left = probe.seconds_left(env)
+        assert left is not None and 90 < left <= 100
+    assert probe.seconds_left({"SHOAL_ALLOCATION_ENDS": "$((1+1))"}) is None
 
 
 def test_an_unfit_host_describes_itself_without_room() -> None:
