@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from shoal.model.file_names import SERVER_FILE
+from shoal.sched.demand import DemandRule, Need, SiteView, plan
 from tests.integration.cluster import PATIENCE, Cluster, clean_env
 from tests.integration.conftest import cluster, pilot_zip
 from tests.unit.engine.stand import Stand, good
@@ -79,3 +80,21 @@ def test_a_pilot_asks_and_the_queue_never_calls() -> None:
     assert stand.answers == [], "a task waits, and nobody was called"
     assert len(pilot.pull()) == 1
     assert {(answer.pilot, answer.seq) for answer in stand.answers} == {(pilot.name, pilot.seq)}
+
+
+def test_the_pilot_monitor_keeps_pilots_within_its_three_thresholds() -> None:
+    """IV.A, "the required number of the pilot jobs should not exceed the maxPilots threshold and also they should not be less
+    than minPilots", and "always keep some idle pilots that are ready to accept a job"."""
+
+    def sent(site: SiteView, *groups: int) -> int:
+        needs = [Need(tasks) for tasks in groups]
+        asks = plan(DemandRule("pilotmonitor"), needs, [site], 0.0, lambda: 0.0).asks
+        return sum(ask.count for ask in asks)
+
+    site = SiteView("tier0", max_pilots=40, max_queued=40)
+    assert sent(site._replace(busy=40), 5) == 0, "steps 2 to 4: no slot"
+    assert sent(site._replace(queued=6), 5) == 0, "steps 7 and 8: covered by inactive pilots"
+    assert sent(site, 5, 7) == 12, "steps 9 and 10: available slots > number of tasks"
+    assert sent(site, 39, 2) == 39 and sent(site, 40) == 0, "as printed, a group as large as the slots gets none"
+    assert sent(site._replace(min_idle=3, idle=1)) == 2, "steps 11 and 12"
+    assert sent(site._replace(min_pilots=8, busy=5)) == 3, "steps 13 and 14"

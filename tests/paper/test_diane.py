@@ -6,10 +6,12 @@ Each test names the section, a few words of the sentence, and runs what Shoal ha
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 
 import pytest
 
 from shoal.model.errors import ShoalError
+from shoal.sched.demand import DemandRule, Need, SiteView, plan
 from shoal.wire.chunk import single
 from tests.integration.cluster import Cluster, _inodes, _listeners, children
 from tests.integration.conftest import cluster, pilot_zip
@@ -136,3 +138,25 @@ def test_workers_only_call_out_and_a_crash_is_reported_cleanly(cluster: Cluster)
 
 def _family(pid: int) -> list[int]:
     return [pid, *(one for child in children(pid) for one in _family(child))]
+
+
+def test_the_agent_factory_keeps_the_pool_full_and_no_larger_and_sends_where_agents_do_well() -> None:
+    """4.7.2, "maintain the number of active workers as high as possible but not greater than a specified number"; 4.7.3, "a
+    CE is chosen randomly with probability proportional to its fitness"."""
+    chance = Random(3)
+
+    def sent(policy: str, *sites: SiteView, max_pending: int = 0) -> dict[str, int]:
+        rule = DemandRule(policy, pool=300, max_pending=max_pending)
+        asks = plan(rule, [Need(9_999)], sites, 0.0, chance.random).asks
+        return {name: sum(ask.count for ask in asks if ask.site == name) for name in ("ce1", "ce2", "ce3")}
+
+    ces = [
+        SiteView(f"ce{at}", max_pilots=999, max_queued=999, fitness=fit) for at, fit in ((1, 1.0), (2, 0.5), (3, 0.0))
+    ]
+    assert sum(sent("simple", *ces).values()) == 300
+    assert sum(sent("simple", ces[0]._replace(busy=250), *ces[1:]).values()) == 50
+    assert sum(sent("heuristic", *ces, max_pending=100).values()) == 100, "MAX_PENDING"
+    found = sent("heuristic", *ces)
+    for name, share in (("ce1", 1.0), ("ce2", 0.5), ("ce3", 0.0)):
+        expected = 300 * (share + 1 / 3) / 2.5  # P(CE) of equation 4.2, and a third of the generic slot
+        assert abs(found[name] - expected) < 30

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from shoal.model.lazy_dataclass import dataclass
 from shoal.model.policy import Policy
+from shoal.sched.demand import DemandRule
 from shoal.sim.distributions import Constant, Distribution
 from shoal.sim.network import REPLY, REQUEST, Link
 
@@ -51,6 +52,26 @@ class Background:
     seconds: Distribution
 
 
+class PilotLimits(NamedTuple):
+    """What a provisioner may ask of a site."""
+
+    max_pilots: int = 10
+    max_queued: int = 4
+    min_pilots: int = 0
+    min_idle: int = 0
+    min_wall: float = 600.0
+    rank: float = 0.0
+
+
+@dataclass(frozen=True)
+class Provision:
+    """A provisioner, which asks for pilots as tasks wait."""
+
+    rule: DemandRule = DemandRule()
+    interval: float = 30.0  # between two looks
+    memory: float = 86_400.0  # seconds for which an ended pilot counts for the fitness of its site
+
+
 @dataclass(frozen=True)
 class Site:
     """A site: hosts behind a batch queue."""
@@ -71,6 +92,7 @@ class Site:
     cuts: tuple[Cut, ...] = ()
     link: Link | None = None
     storage: Storage | None = None
+    limits: PilotLimits = PilotLimits()  # of a provisioner
 
 
 class Arrival(NamedTuple):
@@ -111,5 +133,6 @@ class Description:
     server: ServerTimes = ServerTimes()
     task_start: Distribution = MOMENT  # from a lease in a free slot to the payload
     policy: Policy | None = None
+    provision: Provision | None = None
     beats: bool = False  # also those without news
     horizon: float = 365 * 86_400.0  # after which the simulation gives up

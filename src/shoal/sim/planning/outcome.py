@@ -52,6 +52,16 @@ class Recorder:
         return len(self._open)
 
     @property
+    def running_attempts(self) -> list[str]:
+        """Their names."""
+        return list(self._open)
+
+    def locate(self, task: int) -> tuple[int, int]:
+        """The run and the index in it of a task of the record."""
+        run = max((run for run, first in self._firsts.items() if first < task), key=lambda one: self._firsts[one])
+        return run, task - self._firsts[run] - 1
+
+    @property
     def trace(self) -> str:
         """The hash of everything that happened."""
         return self._hash.hexdigest()

@@ -26,6 +26,7 @@ from shoal.sim.network import REPLY, REQUEST, Link, Network
 from shoal.sim.planning.batch_queue import BatchQueue
 from shoal.sim.planning.description import BOTH, Arrival, Cut, Description, Site
 from shoal.sim.planning.outcome import Outcome, Recorder
+from shoal.sim.planning.provisioner import Allocation, SimProvisioner
 from shoal.sim.planning.storage import StorageElement
 from shoal.sim.planning.workloads import Batch, Job, Workload, tables
 from shoal.sim.server import SimServer
@@ -36,6 +37,7 @@ MEMORY, DISK = 1 << 40, 1 << 44  # bytes of every pilot: nothing is short of the
 SILENT = 1e9  # times as long as usual: a beat that never comes
 STUCK = 86_400.0  # seconds in which nothing runs and nobody comes, after which nothing will
 SLOWEST = 0.01  # speed of a host: a distribution may draw 0, with which no task would ever end
+KILL_AFTER = 30.0  # seconds after the end of an allocation of a provisioner
 ASK_AGAIN = 1.0  # seconds after the end of a pilot: one that ends at once would be asked for without end at one moment
 # Bytes of a message, and of each lease or report in it, as JSON with its headers: about what the product sends for a short
 # command. They matter only on a link with a bandwidth.
@@ -52,6 +54,22 @@ def _timing(beats: bool) -> Timing:
         return usual
     patience = {name: SILENT * getattr(usual, name) for name in ("beat", "suspect", "lease", "idle_end", "spool_end")}
     return replace(usual, **patience)
+
+
+class ProvisionedPilot:
+    """A pilot of a provisioner on its host."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    @property
+    def is_busy(self) -> bool:
+        """True if it runs a task."""
+        return bool(self._host.payloads)
+
+    def release(self) -> None:
+        """End it, since nothing waits for it."""
+        self._host.handle(Leave("nothing waits for it"))
 
 
 class PlanningWorld:
@@ -102,6 +120,13 @@ class PlanningWorld:
         self._service_free = self.clock.now
         self._began = self.clock.now
         self.steps = 0
+        self._allocations: dict[str, Allocation] = {}  # of hosts that a provisioner asked for
+        provision = description.provision
+        self.provisioner = (
+            None
+            if provision is None
+            else SimProvisioner(provision, description.sites, self.clock, seed, self.ledger, self._request_allocation)
+        )
 
     def run(self, progress: Progress = lambda done, total: None) -> Outcome:
         """Simulate to the end of the workload."""
@@ -126,6 +151,7 @@ class PlanningWorld:
             self.clock.after(arrival.at, lambda a=arrival: self._arrive(a))  # type: ignore[misc]  # bound now
         for _ in range(self.description.pilots.count):
             self._ask()
+        self._provision()
         total = sum(len(batch.jobs) for batch in self._batches)
         stuck = ""
         while self._unsubmitted or self._open:
@@ -145,6 +171,9 @@ class PlanningWorld:
             return "it takes longer than the horizon of the world"
         if self._unsubmitted or self.ledger.running:
             return ""
+        if self.provisioner is not None:
+            gave_up = not self.provisioner.has_pilots and now - self.ledger.last_change > STUCK
+            return "no pilot was asked for in a day" if gave_up else ""
         if not self._hosts and not self._coming:
             return "there is no pilot left, and none comes"
         if not self._coming and now - self.ledger.last_change > STUCK:
@@ -337,6 +366,42 @@ class PlanningWorld:
         self._asked += 1
         self._queues[site.name].submit(lambda: self._job_starts(site))
 
+    def _provision(self) -> None:
+        """Let the provisioner look, now and again after its interval."""
+        if self.provisioner is None or self.description.provision is None:
+            return
+        assert self.server.engine is not None
+        runs = self.server.engine.state.runs
+        self.provisioner.step(self._jobs, {run: runs[run].settled for run in sorted(self._open) if run in runs})
+        self.clock.after(self.description.provision.interval, self._provision)
+
+    def _request_allocation(self, one: Allocation) -> None:
+        self._asked += 1
+        self._queues[one.site].submit(lambda: self._allocation_starts(one))
+
+    def _allocation_starts(self, one: Allocation) -> None:
+        site = self._sites[one.site]
+        if one.cancelled:
+            self._queues[one.site].release()
+            return
+        assert self.provisioner is not None
+        self.provisioner.started(one)
+        fails = self._lives.random() < site.start_failure
+        self.clock.after(site.start.draw(self._lives), lambda: self._allocation_pilot(site, one, fails))
+
+    def _allocation_pilot(self, site: Site, one: Allocation, fails: bool) -> None:
+        assert self.provisioner is not None
+        if fails or self._queues[site.name].is_down:
+            self._queues[site.name].release()
+            self.provisioner.ended(one, False)
+            return
+        host = self._new_host(site.name, one.cores, site.speed.draw(self._speed_draws), queued=True, wall=one.wall)
+        self._allocations[host.name], one.pilot = one, ProvisionedPilot(host)
+        self.clock.after(one.wall, lambda: host.handle(Leave("the allocation ends", now=True)))
+        self.clock.after(one.wall + KILL_AFTER, lambda: self._kill(host))  # as batch systems do after their signal
+        if site.lifetime is not None:
+            self.clock.after(site.lifetime.draw(self._lives), lambda: self._kill(host))
+
     def _job_starts(self, site: Site) -> None:
         """A pilot's job has a host."""
         delay = site.start.draw(self._lives)
@@ -395,7 +460,11 @@ class PlanningWorld:
         if host.name in self._queued_hosts:
             self._queued_hosts.discard(host.name)
             self._queues[host.site].release()
-            self._ask_again()
+            allocation = self._allocations.pop(host.name, None)
+            if allocation is not None and self.provisioner is not None:
+                self.provisioner.ended(allocation, not host.died)
+            else:
+                self._ask_again()
 
     def _report_death(self, host: Host) -> None:
         """Tell the server of a death: when it was known in a journal, else when beats would have been missed."""

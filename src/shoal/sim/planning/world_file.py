@@ -9,6 +9,7 @@ from random import Random
 from shoal.model.errors import BadInput, echo
 from shoal.model.limits import MAX_ELEMENTS
 from shoal.model.policy import INTERVAL, MatchRule, Policy
+from shoal.sched.demand import POLICIES, DemandRule
 from shoal.sim.distributions import Distribution
 from shoal.sim.network import REPLY, REQUEST, Link
 from shoal.sim.planning.description import (
@@ -21,7 +22,9 @@ from shoal.sim.planning.description import (
     Cut,
     Description,
     Downtime,
+    PilotLimits,
     Pilots,
+    Provision,
     ServerTimes,
     Site,
     Storage,
@@ -43,13 +46,15 @@ def read_world(path: str) -> Description:
     for name in names:
         if names.count(name) > 1:
             raise reader.wrong("site", f"has two sites named {echo(name)}")
+    provision = _provision(reader.table("provision"))
     description = Description(
         sites,
-        _pilots(reader.table("pilots"), reader),
+        Pilots() if provision is not None else _pilots(reader.table("pilots"), reader),
         _link(reader.table("link")) or LINK,
         _server(reader.table("server")),
         reader.distribution("task_start", MOMENT),
         _policy(reader.table("match")),
+        provision,
         reader.flag("beats"),
     )
     reader.close()
@@ -77,6 +82,25 @@ def _pilots(reader: TableReader | None, whole: TableReader) -> Pilots:
     pilots = Pilots(reader.whole("count", None, 1, 100_000), reader.flag("keep"), reader.number("per_hour", 0.0))
     reader.close()
     return pilots
+
+
+def _provision(reader: TableReader | None) -> Provision | None:
+    if reader is None:
+        return None
+    usual, names = DemandRule(), tuple(POLICIES)
+    rule = DemandRule(
+        reader.text("policy", usual.policy, names),
+        turnovers=reader.number("turnovers", usual.turnovers, 0.01, 1_000.0),
+        over=reader.number("over", usual.over, 0.0, 10.0),
+        scouts=reader.whole("scouts", usual.scouts, 1, 100_000),
+        pool=reader.whole("pool", usual.pool, 0, 100_000),
+        max_pending=reader.whole("max_pending", usual.max_pending, 0, 100_000),
+    )
+    interval = reader.duration("interval", Provision().interval) or 0.0
+    if interval < 1.0:
+        raise reader.wrong("interval", "has to be a second or more")
+    reader.close()
+    return Provision(rule, interval)
 
 
 def _server(reader: TableReader | None) -> ServerTimes:
@@ -135,6 +159,7 @@ def _site(reader: TableReader) -> Site:
         cuts=tuple(_cut(reader, one) for one in reader.pairs("cuts", (2, 3))),
         link=_link(reader.table("link")),
         storage=_storage(reader.table("storage")),
+        limits=_limits(reader),
     )
     reader.close()
     if site.wall == 0.0:
@@ -142,6 +167,21 @@ def _site(reader: TableReader) -> Site:
     if site.lifetime is not None and not _may_be_positive(site.lifetime):
         raise reader.wrong("lifetime", "has to be more than 0")
     return site
+
+
+def _limits(reader: TableReader) -> PilotLimits:
+    usual = PilotLimits()
+    limits = PilotLimits(
+        reader.whole("max_pilots", usual.max_pilots, 0, 100_000),
+        reader.whole("max_queued", usual.max_queued, 0, 100_000),
+        reader.whole("min_pilots", usual.min_pilots, 0, 100_000),
+        reader.whole("min_idle", usual.min_idle, 0, 100_000),
+        reader.duration("min_wall", usual.min_wall) or 0.0,
+        reader.number("rank", usual.rank),
+    )
+    if limits.min_pilots > limits.max_pilots:
+        raise reader.wrong("min_pilots", f"is more than max_pilots, {limits.max_pilots}")
+    return limits
 
 
 def _may_be_positive(quantity: Distribution) -> bool:

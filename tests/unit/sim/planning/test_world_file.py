@@ -134,3 +134,25 @@ def test_own_measured_waits() -> None:
     Path("waits.txt").write_text("10\nlong\n")
     with pytest.raises(BadInput, match=r"waits.txt:2: long is no number"):
         read(LEAST + '[[site]]\nwait = { file = "waits.txt" }\n')
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ('[provision]\npolicy = "best"\n', "policy"),
+        ("[provision]\ninterval = 0.1\n", "interval"),
+        ("[provision]\nwish = 1\n", "wish"),
+        ("[provision]\n[[site]]\nmin_pilots = 11\n", "min_pilots"),
+    ],
+)
+def test_a_provisioner_that_cannot_be_is_named(tmp_path: Path, text: str, word: str) -> None:
+    (tmp_path / "world.toml").write_text(text)
+    with pytest.raises(BadInput, match=word):
+        read_world(str(tmp_path / "world.toml"))
+
+
+def test_a_world_may_have_a_provisioner_instead_of_pilots(tmp_path: Path) -> None:
+    (tmp_path / "world.toml").write_text('[provision]\npolicy = "guided"\n[[site]]\nmax_pilots = 7\n')
+    found = read_world(str(tmp_path / "world.toml"))
+    assert found.provision is not None and found.provision.rule.policy == "guided"
+    assert found.sites[0].limits.max_pilots == 7 and found.pilots.count == 0

@@ -1,0 +1,203 @@
+"""A provisioner in a planning world: asks `sched/demand.py` again and again, and submits, cancels and releases as it says.
+
+What it knows is what the product's provisioner knows: tasks that are ready, durations of tasks that ended, and what became
+of its own pilots. It never sees durations of tasks to come, waits of a queue, or speeds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Protocol
+
+from shoal.model.ids import parse_attempt
+from shoal.model.lazy_dataclass import dataclass
+from shoal.sched.demand import Ask, Need, SiteView, plan
+from shoal.sched.factory import COMPLETED, FAILED, PENDING, RUNNING, FactoryRule, SentPilot, fitness, remembered
+from shoal.sim.clock import Clock
+from shoal.sim.planning.description import Provision, Site
+from shoal.sim.planning.outcome import Recorder
+from shoal.sim.planning.workloads import Job
+
+LEARNED = 3  # tasks of a kind that have ended, from which on their duration is known
+LIKELY = 0.95
+RECENT = 20  # waits that are remembered for each site
+OPEN = (PENDING, RUNNING)
+DEFAULT_WALL = 14_400.0
+
+
+class PilotOnHost(Protocol):
+    """A pilot that was started, as the provisioner sees it."""
+
+    @property
+    def is_busy(self) -> bool:
+        """True if it runs a task."""
+
+    def release(self) -> None:
+        """End it, since nothing waits for it."""
+
+
+@dataclass
+class Allocation:
+    """A pilot that was asked for."""
+
+    site: str
+    cores: int
+    wall: float
+    submitted: float
+    status: str = PENDING
+    changed: float = 0.0
+    cancelled: bool = False
+    had_task: bool = False
+    pilot: PilotOnHost | None = None
+
+
+class SimProvisioner:
+    """Keeps the allocations of a world."""
+
+    def __init__(
+        self,
+        provision: Provision,
+        sites: Sequence[Site],
+        clock: Clock,
+        seed: int,
+        ledger: Recorder,
+        submit: Callable[[Allocation], None],
+    ) -> None:
+        self._provision, self._sites, self._clock, self._ledger = provision, sites, clock, ledger
+        self._submit = submit
+        self._draw = Random(f"{seed}/provisioner").random
+        self._allocations: list[Allocation] = []  # those that wait or run
+        self._ended: list[Allocation] = []
+        self._waits: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=RECENT))
+        self._empty: Counter[str] = Counter()
+        self._empty_at: dict[str, float] = {}
+        self._read = 0  # attempts of the record that were looked at
+        self._done: defaultdict[int, set[int]] = defaultdict(set)  # run -> elements that succeeded
+        self._durations: defaultdict[tuple[int, int], list[float]] = defaultdict(list)  # by run and cores
+        self._cut: defaultdict[tuple[int, int], float] = defaultdict(float)  # the longest of those that were cut off
+        self.reasons: dict[str, str] = {}
+
+    @property
+    def has_pilots(self) -> bool:
+        """True if any pilot waits or runs."""
+        return bool(self._allocations)
+
+    def step(self, jobs: dict[int, Sequence[Job]], settled: dict[int, int]) -> None:
+        """Look at what waits, and act. `settled`: of each open run, how many tasks are final."""
+        for one in self._allocations:
+            one.had_task = one.had_task or (one.pilot is not None and one.pilot.is_busy)
+        found = plan(
+            self._provision.rule, self._needs(jobs, settled), [self._view(site) for site in self._sites],
+            self._clock.now, self._draw,
+        )  # fmt: skip
+        self.reasons = found.reasons
+        for name, count in found.cancel.items():
+            queued = [one for one in self._allocations if one.site == name and one.status == PENDING]
+            for one in queued[-count:]:  # the newest would have waited longest
+                one.cancelled = True
+                self._allocations.remove(one)
+        for name, count in found.release.items():
+            self._release(name, count)
+        for ask in found.asks:
+            self._ask(ask)
+
+    def _release(self, name: str, count: int) -> None:
+        idle = [one for one in self._allocations if one.site == name and one.pilot is not None]
+        for one in [one for one in idle if one.pilot is not None and not one.pilot.is_busy][:count]:
+            assert one.pilot is not None
+            one.pilot.release()
+
+    def _ask(self, ask: Ask) -> None:
+        for _ in range(ask.count):
+            one = Allocation(ask.site, ask.cores, float(ask.seconds), self._clock.now, changed=self._clock.now)
+            self._allocations.append(one)
+            self._submit(one)
+
+    # --- what becomes of them
+    def started(self, one: Allocation) -> None:
+        """Its job has a host."""
+        one.status, one.changed = RUNNING, self._clock.now
+        self._waits[one.site].append(self._clock.now - one.submitted)
+
+    def ended(self, one: Allocation, well: bool) -> None:
+        """Its job is over."""
+        if one not in self._allocations:
+            return
+        self._allocations.remove(one)
+        one.had_task = one.had_task or (one.pilot is not None and one.pilot.is_busy)
+        one.status, one.changed = COMPLETED if well else FAILED, self._clock.now
+        self._ended.append(one)
+        if one.had_task:
+            self._empty[one.site] = 0
+        elif not well:
+            self._empty[one.site] += 1
+            self._empty_at[one.site] = self._clock.now
+
+    # --- what a policy sees
+    def _needs(self, jobs: dict[int, Sequence[Job]], settled: dict[int, int]) -> list[Need]:
+        self._learn(jobs)
+        running: Counter[tuple[int, int]] = Counter()
+        for name in self._ledger.running_attempts:
+            attempt = parse_attempt(name)
+            running[attempt.run, jobs[attempt.run][attempt.element - 1].cores] += 1
+        needs = []
+        for run, final in sorted(settled.items()):
+            done = self._done[run]
+            ready = Counter(
+                job.cores
+                for at, job in enumerate(jobs[run])
+                if at not in done and all(parent in done for parent in job.after)
+            )
+            failed = max(0, final - len(done))  # for good: which they are does not matter here
+            for cores, count in sorted(ready.items()):
+                known = sorted(self._durations[run, cores])
+                seconds = known[min(len(known) - 1, int(LIKELY * len(known)))] if len(known) >= LEARNED else None
+                if seconds is not None and count <= (1.0 - LIKELY) * len(jobs[run]):
+                    seconds = max(seconds, 2.0 * self._cut[run, cores])  # what is left may be what takes longest
+                left = count - running[run, cores] - failed
+                if left > 0:
+                    needs.append(Need(left, cores, seconds=seconds))
+        return needs
+
+    def _learn(self, jobs: dict[int, Sequence[Job]]) -> None:
+        attempts = self._ledger.record.attempts
+        for one in attempts[self._read :]:
+            if one.outcome == "succeeded":
+                run, at = self._ledger.locate(one.task)
+                self._done[run].add(at)
+                self._durations[run, jobs[run][at].cores].append(one.end - one.start)
+            else:
+                run, at = self._ledger.locate(one.task)
+                key = (run, jobs[run][at].cores)
+                self._cut[key] = max(self._cut[key], one.end - one.start)
+        self._read = len(attempts)
+
+    def _view(self, site: Site) -> SiteView:
+        mine = [one for one in self._allocations if one.site == site.name]
+        queued = [one for one in mine if one.status == PENDING]
+        running = [one for one in mine if one.status == RUNNING]
+        busy = [
+            one for one in running if one.pilot is None or one.pilot.is_busy
+        ]  # one that starts is on its way to work
+        history = [
+            SentPilot(site.name, one.status, one.changed) for one in (*self._ended, *running) if one.site == site.name
+        ]
+        fit = fitness(remembered(FactoryRule(0, 0, memory=self._provision.memory), history, self._clock.now))
+        limits, wall = site.limits, site.wall or DEFAULT_WALL
+        return SiteView(
+            site.name, len(queued), len(running) - len(busy), len(busy), sum(one.cores for one in queued),
+            sum(one.cores for one in running if one not in busy), sum(one.cores for one in running),
+            limits.max_pilots, limits.min_pilots, limits.min_idle, limits.max_queued, site.slots, wall,
+            min(limits.min_wall, wall), self._wait(site.name, queued), {}, limits.rank, fit.get(site.name, 1.0), False,
+            self._empty[site.name], None, self._empty_at.get(site.name),
+        )  # fmt: skip
+
+    def _wait(self, name: str, queued: Sequence[Allocation]) -> float | None:
+        """The mean of the last waits; the longest of those that still wait if it is longer."""
+        seen = self._waits[name]
+        longest = max((self._clock.now - one.submitted for one in queued), default=0.0)
+        if not seen:
+            return None if longest < self._provision.rule.usual_wait else longest
+        return max(sum(seen) / len(seen), longest)

@@ -1,0 +1,170 @@
+"""The demand policies: the papers' own rules by example, and what Shoal's own does in the situations it was made for."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from shoal.sched.demand import DemandRule, Need, Plan, SiteView, plan
+
+HOUR = 3_600.0
+
+
+def _plan(policy: str, needs: list[Need], *sites: SiteView, now: float = 0.0, **numbers: float) -> Plan:
+    return plan(DemandRule(policy, **numbers), needs, sites, now, Random(1).random)  # type: ignore[arg-type]  # ints too
+
+
+def _counts(found: Plan) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for ask in found.asks:
+        counts[ask.site] = counts.get(ask.site, 0) + ask.count
+    return counts
+
+
+def test_an_unknown_policy_is_refused() -> None:
+    with pytest.raises(ValueError, match="is no policy"):
+        DemandRule("best")
+
+
+def test_the_pilot_monitor_as_printed_sends_none_for_a_group_as_large_as_the_free_slots() -> None:
+    """[CMS IV.A], steps 9 and 10."""
+    site = SiteView("a", max_pilots=10, max_queued=10)
+    assert _counts(_plan("pilotmonitor", [Need(9)], site)) == {"a": 9}
+    assert _counts(_plan("pilotmonitor", [Need(10)], site)) == {}
+    assert _counts(_plan("pilotmonitor-repaired", [Need(10)], site)) == {"a": 10}
+    assert _counts(_plan("pilotmonitor-repaired", [Need(500)], site)) == {"a": 10}
+
+
+def test_the_pilot_monitor_lets_waiting_pilots_cover_a_smaller_group() -> None:
+    """[CMS IV.A], steps 7 and 8."""
+    site = SiteView("a", queued=5, max_pilots=20, max_queued=20)
+    assert _counts(_plan("pilotmonitor", [Need(4), Need(3)], site)) == {"a": 3}
+    assert _counts(_plan("pilotmonitor-repaired", [Need(4), Need(3)], site)) == {"a": 2}
+
+
+def test_the_simple_factory_fills_the_pool() -> None:
+    """[DIANE 4.7.2]"""
+    sites = [SiteView(name, busy=2, max_pilots=50, max_queued=50) for name in "ab"]
+    assert sum(_counts(_plan("simple", [Need(3)], *sites, pool=20)).values()) == 16
+
+
+def test_the_heuristic_factory_prefers_fit_sites_and_the_hybrid_one_ranks_them() -> None:
+    """[DIANE 4.7.3, 4.8.2]"""
+    bad, good = SiteView("bad", fitness=0.0), SiteView("good")
+    sites = [site._replace(max_pilots=500, max_queued=500) for site in (bad, good)]
+    counts = _counts(_plan("heuristic", [Need(3)], *sites, pool=400))
+    assert 60 < counts["bad"] < 140, "only by the generic slot, which every site gets a part of"
+    slow, fast = (site._replace(rank=rank, fitness=1.0) for site, rank in zip(sites, (0.0, 9.0), strict=True))
+    assert _counts(_plan("hybrid", [Need(3)], slow, fast, pool=400))["good"] > 260
+
+
+def test_the_guided_factory_follows_requirements_and_ranks() -> None:
+    """[GWP 4.3]"""
+    sites = [
+        SiteView("far", rank=9.0, meets={"has(gpu)": False}, max_queued=9),
+        SiteView("near", rank=1.0, meets={"has(gpu)": True}, max_queued=9),
+        SiteView("other", rank=0.5, meets={"has(gpu)": True}, max_queued=9),
+    ]
+    need = [Need(8, require="has(gpu)", rank="cores", priority=1.0)]
+    assert _counts(_plan("guided", need, *sites)) == {"near": 8}
+    assert _counts(_plan("guided", need, *sites, per_site=5)) == {"near": 5, "other": 3}
+
+
+def test_cores_are_asked_for_by_the_work_and_not_by_the_number_of_tasks() -> None:
+    site = SiteView("a", max_pilots=100, max_queued=100, wait=0.0)
+    assert _counts(_plan("shoal", [Need(100, seconds=600.0)], site)) == {"a": 50}, "two tasks for each core"
+    assert _counts(_plan("shoal", [Need(100, seconds=1.0)], site)) == {"a": 2}, "a start of 60 s is worth 60 s of work"
+
+
+def test_pilots_have_the_shape_of_the_tasks_and_live_as_long_as_they_have_work() -> None:
+    site = SiteView("a", pilot_cores=8, max_pilots=100, max_queued=100, wait=0.0)
+    (full, rest) = _plan("shoal", [Need(10, cores=2, seconds=1_000.0)], site).asks
+    assert (full.cores, full.count, rest.cores, rest.count) == (8, 1, 2, 1)
+    assert full.seconds == 12_600, "ten tasks and a quarter more, and the start, in whole minutes"
+    (ask,) = _plan("shoal", [Need(100_000, seconds=1_000.0)], site._replace(max_pilots=1)).asks
+    assert ask.seconds == 14_400, "there is work for longer than a pilot may live"
+    (ask,) = _plan("shoal", [Need(1, cores=2, seconds=1_000.0)], site, turnovers=1.0).asks
+    assert ask.seconds == 5_100, "the end of a run: one task, though it take five times as long"
+    (ask,) = _plan("shoal", [Need(3, seconds=14_000.0)], site).asks
+    assert ask.seconds == 14_400 and ask.cores == 2
+
+
+def test_a_fast_site_comes_first_and_a_slow_one_gets_what_is_left_then() -> None:
+    fast = SiteView("fast", max_pilots=10, max_queued=10, wait=60.0)
+    slow = SiteView("slow", max_pilots=100, max_queued=100, wait=1_000.0)
+    assert _counts(_plan("shoal", [Need(10, seconds=600.0)], slow, fast)) == {"fast": 5}, "nearly over when slow begins"
+    found = _counts(_plan("shoal", [Need(100, seconds=600.0)], slow, fast))
+    assert found["fast"] == 10 and 20 < found["slow"] < 50
+
+
+def test_pilots_that_run_or_wait_count_first() -> None:
+    site = SiteView("a", queued=3, busy=4, queued_cores=3, cores=4, max_pilots=100, max_queued=100, wait=0.0)
+    assert _counts(_plan("shoal", [Need(20, seconds=600.0)], site)) == {"a": 3}
+    found = _plan("shoal", [Need(14, seconds=600.0)], site)
+    assert not found.asks and not found.cancel
+    found = _plan("shoal", [Need(4, seconds=600.0)], site)
+    assert found.cancel == {"a": 3} and not found.release and "more pilots wait" in found.reasons["a"]
+
+
+def test_tasks_of_unknown_duration_get_scouts_and_more_when_these_run() -> None:
+    sites = [SiteView(name, max_pilots=100, max_queued=100) for name in "abc"]
+    assert _counts(_plan("shoal", [Need(900)], *sites)) == {"a": 30, "b": 30, "c": 30}, "one in ten"
+    assert _counts(_plan("shoal", [Need(9)], *sites)) == {"a": 2, "b": 2}
+    waiting = [site._replace(queued=2, queued_cores=2) for site in sites]
+    assert not _plan("shoal", [Need(9)], *waiting).asks
+    running = [site._replace(busy=4, cores=4) for site in sites]
+    assert sum(_counts(_plan("shoal", [Need(90)], *running)).values()) == 12
+    assert sum(_counts(_plan("shoal", [Need(2)], *sites)).values()) == 2
+
+
+def test_pilots_that_got_no_task_throttle_their_site() -> None:
+    site = SiteView("a", max_pilots=100, max_queued=64, wait=0.0, empty=3, empty_at=0.0)
+    need = [Need(1_000, seconds=600.0)]
+    early = _plan("shoal", need, site, now=239.0)
+    assert not early.asks and "rests for 240 s" in early.reasons["a"]
+    assert _counts(_plan("shoal", need, site, now=240.0)) == {"a": 8}
+    assert _counts(_plan("shoal", need, site._replace(empty=99), now=HOUR)) == {"a": 1}
+
+
+def test_a_budget_shortens_pilots_before_it_refuses_them() -> None:
+    site = SiteView("a", max_pilots=100, max_queued=100, wait=0.0, min_seconds=60.0, budget_left=1_000.0)
+    found = _plan("shoal", [Need(4, seconds=600.0)], site)
+    assert [(ask.seconds, ask.count) for ask in found.asks] == [(1_000, 1)]
+    assert "budget" in found.reasons["a"]
+    assert not _plan("shoal", [Need(4, seconds=600.0)], site._replace(budget_left=500.0)).asks
+
+
+def test_a_site_that_no_task_fits_says_why() -> None:
+    site = SiteView(
+        "a", pilot_cores=4, idle=2, queued=1, cores=8, free_cores=8, queued_cores=4, pilot_memory=8, pilot_gpus=0
+    )
+    for need, word in (
+        (Need(1, cores=5), "5 cores"),
+        (Need(1, seconds=1e6), "lives"),
+        (Need(1, memory=9), "memory"),
+        (Need(1, gpus=1), "GPUs"),
+    ):
+        found = _plan("shoal", [need], site)
+        assert word in found.reasons["a"] and found.release == {"a": 2} and found.cancel == {"a": 1}
+    met = site._replace(meets={"has(x)": False})
+    assert "does not meet" in _plan("shoal", [Need(1, require="has(x)")], met).reasons["a"]
+
+
+def test_memory_takes_up_cores() -> None:
+    site = SiteView("a", pilot_cores=4, pilot_memory=8, max_pilots=9, max_queued=9, wait=0.0)
+    (ask,) = _plan("shoal", [Need(4, memory=4, seconds=600.0)], site).asks
+    assert (ask.cores, ask.count) == (4, 1), "two tasks of two cores' memory"
+
+
+def test_what_a_site_keeps_is_asked_for_without_tasks() -> None:
+    site = SiteView("a", min_pilots=3, min_idle=1, busy=1)
+    assert _counts(_plan("shoal", [], site)) == {"a": 2}
+    assert _plan("shoal", [], site._replace(idle=2, queued=2)).release == {"a": 1}
+
+
+def test_a_site_whose_pilots_fail_gets_one_at_a_time() -> None:
+    site = SiteView("a", max_pilots=99, max_queued=99, wait=0.0, fitness=0.1)
+    assert _counts(_plan("shoal", [Need(99, seconds=600.0)], site)) == {"a": 1}
+    waiting = _plan("shoal", [Need(99, seconds=600.0)], site._replace(queued=1, queued_cores=1))
+    assert not waiting.asks and "did well" in waiting.reasons["a"]
