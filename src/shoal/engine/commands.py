@@ -11,6 +11,7 @@ from shoal.model.ids import TaskId
 from shoal.model.lazy_dataclass import dataclass
 from shoal.model.policy import Policy
 from shoal.model.task.spec import Submission
+from shoal.wire.http.requests import SiteStatus
 from shoal.wire.messages import Exchange, Register
 
 # Runs and tasks of other runs that have ended, as the database knows it -> did all of it succeed?
@@ -200,6 +201,15 @@ class Bury:
 
 
 @dataclass(frozen=True)
+class ReportSite:
+    """The provisioner of a person reports what happens at one of their sites."""
+
+    owner: str
+    site: str
+    status: SiteStatus
+
+
+@dataclass(frozen=True)
 class Tick:
     """Time passed."""
 
@@ -213,5 +223,5 @@ class Resume:
 
 Command = (
     Submit | Accept | Add | Close | PollRun | Cancel | Retry | Signal | SetFields | Remove
-    | Enrol | Talk | Watch | Look | Expel | Regroup | SetPolicy | Drain | Bury | Tick | Resume
+    | Enrol | Talk | Watch | Look | Expel | Regroup | SetPolicy | Drain | Bury | ReportSite | Tick | Resume
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from random import Random
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from shoal.engine.commands import (
     PollRun,
     Regroup,
     Remove,
+    ReportSite,
     Resume,
     Retry,
     SetFields,
@@ -33,8 +34,9 @@ from shoal.engine.commands import (
 )
 from shoal.engine.consistency import check
 from shoal.engine.matching import balance, prefetch, rounds, visibility
+from shoal.engine.matching.demand import Demand, demand_of
 from shoal.engine.matching.pilot_attributes import all_facts
-from shoal.engine.pilots import exchange, losses, orders, server_pause
+from shoal.engine.pilots import exchange, losses, orders, server_pause, site_reports
 from shoal.engine.policy import apply_policy
 from shoal.engine.restore import load, restore
 from shoal.engine.snapshot import LoadedRun, Snapshot
@@ -88,6 +90,7 @@ class Engine:
             SetPolicy: lambda c: apply_policy.set_policy(self.state, c),
             Drain: lambda c: losses.drain(self.state, c),
             Bury: lambda c: losses.bury(self.state, c),
+            ReportSite: lambda c: site_reports.report(self.state, c),
             Tick: lambda c: self._tick(),
             Resume: lambda c: server_pause.resume(self.state, c),
         }
@@ -114,6 +117,7 @@ class Engine:
         before, self.state = self.state, state
         state.pilot_zip, state.keeper, state.trouble = before.pilot_zip, before.keeper, before.trouble
         state.finished = before.finished  # a counter of the metrics: it may not go back
+        state.site_reports = before.site_reports
         state.enrolled = before.enrolled  # a registration that is repeated is the same pilot, if it was committed
         for name, gone in state.gone.items():
             gone.heir = before.gone[name].heir if name in before.gone else ""
@@ -224,15 +228,22 @@ class Engine:
         pilot = self.state.pilots[name]
         return PilotView(all_facts(self.state, pilot), widest_ban(self.state, pilot))
 
+    def demand(self, owner: str, now: float) -> Demand:
+        """What a person's ready tasks need, and the pilots that serve them."""
+        self.state.now = now
+        return demand_of(self.state, owner)
+
     def why(self, target: int | TaskId | str, now: float) -> tuple[str, list[Reason]]:
         """State and reasons of a run, task or pilot."""
         self.state.now = now
         return why(self.state, target)
 
-    def why_site(self, site: str, pilots: list[str], now: float) -> list[Reason]:
-        """What a site does with these pilots: those that the asker may see."""
+    def why_site(self, site: str, pilots: list[str], now: float, owners: Collection[str] | None = None) -> list[Reason]:
+        """What a site does with these pilots, and what the provisioners of these owners report of it: what the asker may
+        see; None: of all."""
         self.state.now = now
-        return why_site(self.state, site, [self.state.pilots[name] for name in pilots if name in self.state.pilots])
+        known = [self.state.pilots[name] for name in pilots if name in self.state.pilots]
+        return why_site(self.state, site, known, owners)
 
     def why_owner(self, owner: str, now: float) -> list[Reason]:
         """What an owner has of its share, its limits, and why its next task waits."""

@@ -47,6 +47,7 @@ class ClassKey(NamedTuple):
     kind: str  # program or function
     require: str = ""
     rank: str = ""
+    site: str = ""  # names of sites with commas; empty: any
     time: float | None = None
     surroundings: str = ""  # the other task fields that matching looks at, such as set-up and container
     avoid: tuple[str, ...] = ()  # hosts

@@ -35,6 +35,7 @@ from shoal.model.timing import Timing
 from shoal.sched.ban import Banned
 from shoal.sched.batch_size import SHORT
 from shoal.sched.fit import give, take
+from shoal.wire.http.requests import SiteStatus
 from shoal.wire.messages import Order, Registered, Report
 
 SETTLED_KEPT = 10_000  # final tasks remembered so that a repeated report gets the same verdict
@@ -62,6 +63,13 @@ class WorkOff(NamedTuple):
 
     serial: int
     since: float
+
+
+class SiteReport(NamedTuple):
+    """What the provisioner of a person last reported of a site, and when."""
+
+    status: SiteStatus
+    time: float
 
 
 class Stopping(NamedTuple):
@@ -135,6 +143,7 @@ class State:
     dependents: Dependents = field(default_factory=dict)
     ended: list[Ended] = field(default_factory=list)  # of runs with dependents, in the command that is handled
     unwritten: list[Array] = field(default_factory=list)  # that the command which is handled brought
+    site_reports: dict[tuple[str, str], SiteReport] = field(default_factory=dict)  # by owner and site
     accounting: Accounting = field(init=False)
 
     def __post_init__(self) -> None:

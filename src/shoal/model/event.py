@@ -41,6 +41,10 @@ KINDS: dict[str, str] = {
     "tags_published": "a task left tags on its pilot; data: tags, refused",
     "place_banned": "a pilot, host or site gets nothing for a while; data: place, name, reason, until",
     "place_lifted": "a ban is over; data: place, name, why",
+    "allocation_submitted": "a batch system took an allocation; data: site, backend, allocation (name, cores, seconds)",
+    "allocation_started": "an allocation began to run; data: site, backend, allocation (name, cores, seconds)",
+    "allocation_ended": "an allocation is over; data: site, backend, allocation (name, reason, cores, seconds)",
+    "site_trouble": "no machines come from a site, or do again (empty trouble); data: site, trouble, fix",
     "policy_changed": "shares, quotas or other rules changed; data: version, author",
 }
 

@@ -155,6 +155,8 @@ def static_misfit(pilot: Pilot, cls: TaskClass) -> str | None:
         return "the host has neither apptainer nor podman nor docker"
     if pilot.protocol < SINCE["Lease"]["stdout"] and key.surroundings.endswith(STREAM_FILES):
         return "the pilot is of an older version, which has no files for streams"
+    if key.site and pilot.site not in key.site.split(","):
+        return f"asks for site {key.site}, and the pilot is at {pilot.site}"
     if pilot.host in key.avoid:
         return "it failed on this host and is tried elsewhere"
     if pilot.site in key.avoid_sites:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from shoal.engine.matching.choose_tasks import closed
 from shoal.engine.matching.eligibility import eligibility_of, static_misfit
+from shoal.engine.pilots.site_reports import VALID
 from shoal.engine.records import Pilot
 from shoal.engine.state import State
 from shoal.engine.why.ready_task import START, why_ready, widest_ban
 from shoal.engine.why.reason import Reason
 from shoal.model.policy import outward
 from shoal.model.quantities import many, show_duration
+from shoal.wire.http.requests import SiteStatus
 
 SHOWN = 5  # reasons of one kind
 
@@ -65,10 +68,36 @@ def _idle(state: State, pilot: Pilot) -> Reason:
     return Reason("no_task_fits", f"no ready task fits it: a task {lack}")
 
 
-def why_site(state: State, site: str, pilots: list[Pilot]) -> list[Reason]:
-    """What the pilots of a site do; those that the asker may see."""
+def why_site(state: State, site: str, pilots: list[Pilot], owners: Collection[str] | None = None) -> list[Reason]:
+    """What the pilots of a site do, those that the asker may see; first what the provisioners of these owners report of it;
+    None: of all."""
+    reported = [
+        reason
+        for (owner, name), found in sorted(state.site_reports.items(), key=lambda item: item[0])
+        if name == site and (owners is None or owner in owners) and state.now - found.time <= VALID
+        for reason in _reported(found.status)
+    ]
     if not pilots:
-        return [Reason("no_pilot", f"no pilot of site {site} is connected", START)]
+        fix = "nothing to do, it goes on by itself" if reported else START
+        return [*reported, Reason("no_pilot", f"no pilot of site {site} is connected", fix)]
+    return [*reported, *_why_pilots(state, site, pilots)]
+
+
+def _reported(status: SiteStatus) -> list[Reason]:
+    """What a provisioner says of a site."""
+    found = []
+    if status.trouble:
+        found.append(Reason("site_trouble", f"{status.backend}: {status.trouble}", status.fix))
+    if status.queued:
+        why = f": {'; '.join(status.reasons)}" if status.reasons else ""
+        found.append(Reason("site_queue", f"{many(status.queued, 'allocation')} in the queue of {status.backend}{why}"))
+    if status.note:
+        found.append(Reason("site_note", status.note))
+    return found
+
+
+def _why_pilots(state: State, site: str, pilots: list[Pilot]) -> list[Reason]:
+    """What the pilots of a site do."""
     cores = sum(p.room.cores for p in pilots)
     held = sum(p.held for p in pilots)
     text = f"{many(len(pilots), 'pilot')} with {many(cores, 'core')} hold {many(held, 'attempt')}"

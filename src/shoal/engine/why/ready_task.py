@@ -9,6 +9,7 @@ from shoal.engine.matching.classes import TaskClass
 from shoal.engine.matching.eligibility import static_misfit
 from shoal.engine.matching.fit_now import holds_now, may_try, too_short
 from shoal.engine.matching.pilot_attributes import all_facts, attributes, lookup, static_facts, time_left
+from shoal.engine.pilots.site_reports import expected_machines
 from shoal.engine.records import Array, Pilot
 from shoal.engine.state import State
 from shoal.engine.why.reason import NOT_VISIBLE, TOO_LARGE, Reason
@@ -44,6 +45,9 @@ def why_ready(state: State, array: Array, element: int = 0) -> Reason:
     cls = state.queue.class_of(array, element if element in array.apart else 0)
     pilots = [p for p in state.pilots.values() if state.serves(p, run.owner)]
     if not pilots:
+        machines = expected_machines(state, run.owner)
+        if machines:
+            return Reason("provisioning", f"no pilot is connected yet; {machines}", "see `shoal site list`")
         because = f": {state.trouble}" if state.trouble and state.keeper in ("", run.owner) else ""
         return Reason("no_pilot", f"no pilot is connected{because}", START)
     taking = [p for p in pilots if not p.draining]
@@ -65,7 +69,9 @@ def why_ready(state: State, array: Array, element: int = 0) -> Reason:
         blind = [p for p in taking if cls.key.visible in p.blind and misfit(cls.needs, p.room) is None]
         if blind and not able:
             return _not_visible(blind, cls)
-        return _unwanted(state, able, len(taking), cls) if able else _too_small(taking, cls)
+        lack = _unwanted(state, able, len(taking), cls) if able else _too_small(taking, cls)
+        machines = expected_machines(state, run.owner)
+        return Reason("provisioning", f"{lack.text}; {machines}", lack.fix) if machines else lack
     accounting = state.accounting
     free = [p for p in fitting if accounting.may_start(run.owner, p.site, cls.needs, 1, cls.expected, state.now) > 0]
     return _policy(state, fitting, free, cls) or _moment(state, free, len(fitting) - len(free), cls)
@@ -249,6 +255,8 @@ def _moment(state: State, pilots: list[Pilot], over_quota: int, cls: TaskClass) 
         return Reason("next_exchange", "a pilot has room and takes it with its next exchange", "nothing to do")
     cores, running = sum(p.room.cores for p in held), sum(p.held for p in held)
     others = f"; a limit keeps it from {many(over_quota, 'other pilot')}" if over_quota else ""
+    machines = expected_machines(state, cls.key.owner)
+    others += f"; {machines}" if machines else ""
     return Reason(
         "busy",
         f"all slots are busy: {many(running, 'task')} on {many(cores, 'core')} of {many(len(held), 'pilot')}{others}",

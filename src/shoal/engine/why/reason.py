@@ -20,6 +20,7 @@ CODES: dict[str, str] = {
     "array_limit": "as many tasks of the array run as its own limit (`%`) allows",
     "run_limit": "as many tasks of the run run as its `max_running` allows",
     "no_pilot": "no pilot is connected that serves its owner",
+    "provisioning": "machines that may run it were asked for at a site",
     "pilots_ending": "every pilot takes nothing new and ends",
     "pilots_unfit": "no pilot can take tasks just now, for example because a disk is full",
     "tried_elsewhere": "it failed on some hosts or sites, and no other pilot can run it",
@@ -58,6 +59,9 @@ CODES: dict[str, str] = {
     "task_waits": "a ready task fits the pilot and waits for another reason",
     "no_task_fits": "no ready task fits the pilot",
     "gone": "the pilot ended",
+    "site_trouble": "no machines come from the site",
+    "site_queue": "allocations of the site wait in its batch system",
+    "site_note": "why so many machines of the site are asked for, or none",
     "site_pilots": "what the pilots of the site hold",
     # an owner
     "nothing_queued": "nothing of the owner waits or runs",

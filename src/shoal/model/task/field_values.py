@@ -13,6 +13,7 @@ from typing import Any, Callable, Optional
 from shoal.model import limits
 from shoal.model.blobs import is_digest
 from shoal.model.errors import BadInput, echo
+from shoal.model.people import check_name as check_site_name
 from shoal.model.quantities import parse_duration, parse_size
 from shoal.model.states import Rerun
 from shoal.model.task.checks import carried, paths, short_text, texts_of, whole
@@ -224,6 +225,14 @@ def expression(value: Any, field: str) -> str:
             hint="let tasks publish a tag that says the same (`$SHOAL_TAGS`)",
         )  # fmt: skip
     return short_text(value, field, limits.MAX_EXPR_BYTES).strip()
+
+
+def sites(value: Any, field: str) -> str:
+    """Names of sites, separated by commas, in one form."""
+    names = {part.strip() for part in text(1024)(value, field).split(",")}
+    for name in names - {"", "local"}:
+        check_site_name(name, field)
+    return ",".join(sorted(names - {""}))
 
 
 def deadline(value: Any, field: str) -> tuple[Optional[float], Optional[float]]:

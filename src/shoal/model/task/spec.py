@@ -199,6 +199,11 @@ class Spec:
         '`memory_mb >= 4000 and arch == "x86_64"`.', _EXPRESSION,
         option=Option("EXPR", "Pilots it may run on, e.g. 'memory_mb >= 4000 and arch == \"x86_64\"'."),
         keyword=True, queued=True, matching="key")
+    site: str = entry("", kind.TEXT, read.sites,  # [DIANE U5]
+        "Where it may run: the name of a site, or several with commas; `local` is the server's own machine.",
+        "1,024 bytes", option=Option("NAME", "Run it at this site only, or at one of several: hpc,box."),
+        keyword=True, queued=True, matching="key",
+        same_result="it says where, and any place that fulfils `require` computes the same")
     rank: str = entry("", kind.EXPRESSION, read.expression,
         "Which pilot is best: an expression that gives a number; the largest goes first, where it is undefined goes last.",
         _EXPRESSION, option=Option("EXPR", "Which of them is best: the highest number, e.g. 'cpu_mhz'."),

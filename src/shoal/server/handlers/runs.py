@@ -145,7 +145,7 @@ class RunsHandler(CallHandler):
         pilots = [
             p for p in engine.state.pilots.values() if p.site == name and (holders is None or p.holder in holders)
         ]
-        return engine.why_site(name, [p.name for p in pilots], now)
+        return engine.why_site(name, [p.name for p in pilots], now, holders)
 
     # --- actions
     async def cancel(self, call: Call) -> Response:

@@ -75,6 +75,7 @@ CHANGES: dict[str, tuple[dict[str, Any], Any]] = {
     "modules": (FUNCTION, "AA=="),
     "session": (FUNCTION, "another"),
     "require": (COMMAND, "cores > 1"),
+    "site": (COMMAND, "hpc"),
     "rank": (COMMAND, "cores"),
     "deadline": (COMMAND, "2h"),
     "order": (COMMAND, "-x"),

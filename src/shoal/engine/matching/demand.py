@@ -1,0 +1,106 @@
+"""What a person's ready tasks need that pilots might be asked for, and the pilots that there are [CMS C2; GWP G8]."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from shoal.engine.matching.classes import TaskClass
+from shoal.engine.matching.eligibility import static_misfit
+from shoal.engine.matching.pilot_attributes import attributes, lookup
+from shoal.engine.pilots.site_reports import valid_reports
+from shoal.engine.records import Pilot
+from shoal.engine.state import State
+from shoal.sched.expr.parse import parse
+from shoal.sched.expr.scalar import holds
+from shoal.sched.expr.tree import Both, show
+
+MOST_NEEDS = 200  # groups of tasks that are told apart
+MOST_TASKS = 1_000_000  # tasks of one group that are counted
+
+
+class NeedRow(NamedTuple):
+    """Ready tasks that are alike, as they travel to a provisioner."""
+
+    tasks: int
+    cores: int
+    memory: int
+    gpus: int
+    seconds: float | None  # that one takes: learned, or its time limit
+    is_learned: bool
+    require: str
+    rank: str
+    priority: float
+    unfit_sites: list[str]  # where every connected pilot cannot run it
+
+
+class PilotRow(NamedTuple):
+    """A pilot that serves the person."""
+
+    name: str
+    site: str
+    allocation: str  # the allocation that it came with; empty: none
+    state: str
+    cores: int
+    free_cores: int
+    held: int
+    joined: float
+    is_proven: bool  # a task succeeded there
+
+
+class Demand(NamedTuple):
+    """All of it at one moment."""
+
+    needs: list[NeedRow]
+    pilots: list[PilotRow]
+    unfinished: int  # tasks of the person that are not final
+
+
+def demand_of(state: State, owner: str) -> Demand:
+    """The demand of a person."""
+    pilots = [pilot for pilot in state.pilots.values() if state.serves(pilot, owner)]
+    queue = state.queue.owners.get(owner)
+    classes = [queue.classes[where.serial] for where in queue.order[:MOST_NEEDS]] if queue is not None else []
+    needs = [_need(state, cls, pilots) for cls in classes]
+    unfinished = sum(run.total - run.settled for run in state.runs.values() if run.owner == owner)
+    return Demand([need for need in needs if need.tasks], [_pilot(pilot) for pilot in pilots], unfinished)
+
+
+def _need(state: State, cls: TaskClass, pilots: list[Pilot]) -> NeedRow:
+    key, learned = cls.key, cls.base.p95
+    by_site = {site: not _excludes(cls, site) for site, _ in valid_reports(state, key.owner)}
+    by_site.update(dict.fromkeys({pilot.site for pilot in pilots}, False))
+    for pilot in pilots:
+        by_site[pilot.site] = by_site[pilot.site] or _can_run(state, pilot, cls)
+    return NeedRow(
+        cls.ready(MOST_TASKS), cls.needs.cores, cls.needs.memory or 0, cls.needs.gpus,
+        learned if learned is not None else key.time, learned is not None, key.require, key.rank, key.priority,
+        sorted(site for site, can in by_site.items() if not can),
+    )  # fmt: skip
+
+
+def _excludes(cls: TaskClass, site: str) -> bool:
+    """True if the tasks ask for other sites, or a part of their requirement speaks of the site's name alone and does not hold
+    there: all that is known of a site before its first pilot."""
+    if cls.key.site and site not in cls.key.site.split(","):
+        return True
+    if cls.require is None:
+        return False
+    root = cls.require.root
+    parts = [parse(show(part)) for part in (root.parts if isinstance(root, Both) else (root,))]
+    return any(part.tags == {"site"} and not holds(part, {"site": site}, {}) for part in parts)
+
+
+def _can_run(state: State, pilot: Pilot, cls: TaskClass) -> bool:
+    """Could the pilot run tasks of a class, were it free? What changes with the moment is not looked at."""
+    if static_misfit(pilot, cls) is not None:
+        return False
+    if cls.require is None or cls.is_volatile:
+        return True
+    return holds(cls.require, lookup(state, pilot, cls.key.owner), attributes(state, cls.key))
+
+
+def _pilot(pilot: Pilot) -> PilotRow:
+    return PilotRow(
+        pilot.name, pilot.site, str(pilot.tags.get("allocation", "")), "draining" if pilot.draining else str(pilot.state),
+        pilot.room.cores, pilot.free.cores, pilot.held, pilot.joined, pilot.proven,
+    )  # fmt: skip

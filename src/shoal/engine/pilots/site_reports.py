@@ -1,0 +1,65 @@
+"""What provisioners report of their owners' sites: kept for `shoal why` until the next report, events for the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shoal.engine.commands import ReportSite
+from shoal.engine.state import SiteReport, State
+from shoal.model.errors import BadInput, Conflict
+from shoal.model.limits import MAX_SITES_OWNER
+from shoal.model.quantities import many
+
+VALID = 120.0  # seconds: a provisioner reports every 30 s, and when something changes
+CHANGES = ("submitted", "started", "ended")
+
+
+def report(state: State, command: ReportSite) -> None:
+    """Keep a report, and write events of what changed since the one before."""
+    owner, site, status = command.owner, command.site, command.status
+    for change in status.changes:
+        if change.change not in CHANGES:
+            raise BadInput("no such change", code="range", field="changes", hint=", ".join(CHANGES))
+    key = (owner, site)
+    before = state.site_reports.get(key)
+    if before is None and sum(1 for known, _ in state.site_reports if known == owner) >= MAX_SITES_OWNER:
+        raise Conflict(
+            f"{owner} has {MAX_SITES_OWNER} sites already", code="too_many", hint="remove some: `shoal site`"
+        )
+    for change in status.changes:
+        facts = {"name": change.name, "reason": change.reason, "cores": change.cores, "seconds": change.seconds}
+        if change.change == "submitted":
+            state.emit("allocation_submitted", owner=owner, site=site, backend=status.backend, allocation=facts)
+        elif change.change == "started":
+            state.emit("allocation_started", owner=owner, site=site, backend=status.backend, allocation=facts)
+        else:
+            state.emit("allocation_ended", owner=owner, site=site, backend=status.backend, allocation=facts)
+    if status.trouble != (before.status.trouble if before is not None else ""):
+        state.emit("site_trouble", owner=owner, site=site, trouble=status.trouble, fix=status.fix)
+    state.site_reports[key] = SiteReport(status, state.now)
+
+
+def valid_reports(state: State, owner: str) -> Iterator[tuple[str, SiteReport]]:
+    """The sites of an owner whose provisioner still reports, with its last report."""
+    for (known, site), found in sorted(state.site_reports.items(), key=lambda item: item[0]):
+        if known == owner and state.now - found.time <= VALID:
+            yield site, found
+
+
+def expected_machines(state: State, owner: str) -> str:
+    """What an owner's sites are about to bring, and what keeps it, in one phrase; empty if nothing was asked for."""
+    texts = []
+    for site, found in valid_reports(state, owner):
+        status = found.status
+        if status.queued:
+            why = f" ({'; '.join(status.reasons[:2])})" if status.reasons else ""
+            texts.append(
+                f"{site}: {many(status.queued, 'allocation')} {'waits' if status.queued == 1 else 'wait'}{why}"
+            )
+        elif status.running:
+            texts.append(f"{site}: {many(status.running, 'allocation')} started")
+        elif status.trouble:
+            texts.append(f"{site}: {status.trouble}")
+        elif status.note:
+            texts.append(f"{site}: {status.note}")
+    return "; ".join(texts)

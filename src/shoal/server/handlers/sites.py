@@ -1,0 +1,37 @@
+"""Calls of provisioners: what is wanted, and what happens at a person's sites."""
+
+from __future__ import annotations
+
+from shoal.engine.commands import ReportSite
+from shoal.model.people import check_name
+from shoal.server.context import CallHandler
+from shoal.server.http.messages import Response
+from shoal.server.http.request import Call, answer
+from shoal.wire.http.requests import SiteStatus
+
+
+class SitesHandler(CallHandler):
+    """Calls about getting machines."""
+
+    async def demand(self, call: Call) -> Response:
+        """What the caller's ready tasks need, and the pilots that serve the caller."""
+        self.service.check_whole()
+        found = self.service.engine.demand(call.caller.owner, self.service.clock())
+        return answer(
+            {
+                "needs": [need._asdict() for need in found.needs],
+                "pilots": [pilot._asdict() for pilot in found.pilots],
+                "unfinished": found.unfinished,
+            }
+        )
+
+    async def report(self, call: Call) -> Response:
+        """Take what the caller's provisioner reports of a site."""
+        status = await call.body(SiteStatus)
+        site = check_name(status.site, "site")
+        self.access.check_site(site, call.caller.owner)
+        call.about = site
+        if status.queued or status.running:
+            self.service.last_request = self.service.clock()  # an embedded server stays while machines are on their way
+        await self.service.command(ReportSite(call.caller.owner, site, status))
+        return answer({"ok": True})
