@@ -186,6 +186,7 @@ rerun = "safe"
 priority = 5
 labels = { step = "fit" }
 require = 'arch == "x86_64" and memory_mb >= 4000'
+site = "hpc,local"
 rank = "cpu_mhz"
 deadline = "12h"
 order = "-energy"                 # the largest first

@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ LAYERS = (
     ("engine",),
     ("db", "provision", "storage"),
     ("server", "pilot", "client"),
+    ("provisioner",),
     ("report",),
     ("sim", "web"),
     ("cli",),
@@ -147,6 +149,12 @@ class Source:
     lines: int
 
 
+@cache
+def parse(text: str) -> ast.Module:
+    """The tree of a file; the rules only read it, so they share it."""
+    return ast.parse(text)
+
+
 def read_sources(shoal: Path) -> list[Source]:
     """Read every Python file under the package folder `shoal`."""
     found = []
@@ -155,7 +163,7 @@ def read_sources(shoal: Path) -> list[Source]:
         text = file.read_text(encoding="utf-8")
         module = ".".join(("shoal", *inner.with_suffix("").parts))
         room = inner.parts[0] if len(inner.parts) > 1 else ""
-        found.append(Source(inner.as_posix(), module, room, ast.parse(text, str(file)), len(text.splitlines())))
+        found.append(Source(inner.as_posix(), module, room, parse(text), len(text.splitlines())))
     return found
 
 
@@ -176,10 +184,11 @@ def read_imports(tree: ast.AST, module: str) -> Iterator[Import]:
             for alias in vertex.names:
                 yield Import(base if alias.name == "*" else f"{base}.{alias.name}", base, vertex.lineno)
         elif isinstance(vertex, ast.Call) and vertex.args:
-            called, first = ast.unparse(vertex.func), vertex.args[0]
-            is_import = called in {"__import__", "import_module", "importlib.import_module"}
-            if is_import and isinstance(first, ast.Constant) and isinstance(first.value, str):
-                yield Import(first.value, first.value, vertex.lineno)
+            first = vertex.args[0]
+            if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                called = ast.unparse(vertex.func)
+                if called in {"__import__", "import_module", "importlib.import_module"}:
+                    yield Import(first.value, first.value, vertex.lineno)
 
 
 def is_below(target: str, name: str) -> bool:

@@ -276,6 +276,18 @@ class Client:
         """Let users, "@GROUP"s or "*" use the name of a site; `only`: nobody else any more."""
         return self._json("POST", "/v1/sites", body={"name": name, "holders": list(holders), "only": only})
 
+    def pilot_zip(self) -> bytes:
+        """The pilot that this server serves."""
+        return bytes(self._send("GET", "/v1/pilot.pyz", None, True, self._timeout).data)
+
+    def demand(self) -> Json:
+        """What your ready tasks need, and the pilots that serve you."""
+        return self._json("GET", "/v1/demand")
+
+    def report_site(self, status: Mapping[str, Any]) -> Json:
+        """Tell the server what happens at one of your sites."""
+        return self._json("POST", "/v1/sites/report", body=status)
+
     def tokens(self, all_: bool = False) -> Json:
         """Tokens without their secrets: `tokens`; `all_`: also revoked and expired ones."""
         return self._json("GET", "/v1/tokens", {"all": 1 if all_ else ""})
@@ -359,6 +371,10 @@ class Client:
     def stop(self) -> Json:
         """Stop the server; pilots keep running tasks and connect to the next one."""
         return self._json("POST", "/v1/server/stop", body={})
+
+    def open_tunnel_socket(self) -> Json:
+        """Have the server serve TLS on a Unix socket for tunnels; returns its `socket` (path) and CA `fingerprint`."""
+        return self._json("POST", "/v1/server/tunnel", body={})
 
     def health(self, timeout: float = 2.0) -> bool:
         """True if a server answers; needs no token."""

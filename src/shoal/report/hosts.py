@@ -1,12 +1,13 @@
-"""Hosts as expressions see them: filters and columns over what each of them did."""
+"""Hosts as expressions see them: filters and columns over what each of them did; and how the allocations of sites did."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from shoal.model.errors import BadInput, echo
-from shoal.report.data_source import Json
+from shoal.report.data_source import Json, Source
 from shoal.sched.expr.scalar import holds
 from shoal.sched.expr.tree import Expr
 from shoal.wire.did_you_mean import did_you_mean
@@ -51,3 +52,48 @@ def values_of(row: Json, names: Iterable[str], now: float) -> list[Any]:
     """The values of a host in these columns."""
     facts = facts_of(row, now)
     return [facts[name] for name in names]
+
+
+# --- sites
+ALLOCATION_EVENTS = ("allocation_submitted", "allocation_started", "allocation_ended")
+
+
+class SiteWeather(NamedTuple):
+    """One site over the whole journal."""
+
+    site: str
+    backend: str
+    submitted: int
+    started: int
+    ended: int
+    wait: float | None  # median seconds from submission to start
+    core_hours: float
+    last_reason: str  # of the last end that had one
+
+
+def read_weather(source: Source) -> dict[str, SiteWeather]:
+    """Every site that an allocation was submitted to: how its allocations did."""
+    found: dict[str, SiteWeather] = {}
+    submitted: dict[str, float] = {}
+    waits: dict[str, list[float]] = {}
+    for event in source.events(kinds=ALLOCATION_EVENTS):
+        data = event["data"]
+        one, site = data["allocation"], str(data["site"])
+        name = str(one["name"])
+        row = found.get(site) or SiteWeather(site, str(data.get("backend", "")), 0, 0, 0, None, 0.0, "")
+        if event["kind"] == ALLOCATION_EVENTS[0]:
+            submitted[name] = event["time"]
+            row = row._replace(submitted=row.submitted + 1)
+        elif event["kind"] == ALLOCATION_EVENTS[1]:
+            if name in submitted:
+                waits.setdefault(site, []).append(max(0.0, event["time"] - submitted[name]))
+            row = row._replace(started=row.started + 1)
+        else:
+            hours = one.get("cores", 0) * one.get("seconds", 0.0) / 3600.0
+            reason = str(one.get("reason") or row.last_reason)
+            row = row._replace(ended=row.ended + 1, core_hours=row.core_hours + hours, last_reason=reason)
+        found[site] = row
+    return {
+        site: row._replace(wait=statistics.median(waits[site]) if site in waits else None)
+        for site, row in found.items()
+    }

@@ -151,6 +151,7 @@ class Watch:
 
     def _ask_why(self, now: float) -> None:
         """Ask why nothing runs. On a shared server a larger pilot may still join; the embedded one has only this machine."""
+        self.session.wake_provisioner()
         answer = self.client.why(self.run)
         self._is_impossible = is_impossible([str(reason.get("code")) for reason in answer.get("reasons") or ()])
         if self._is_impossible or now - self._moved > STUCK_AFTER:  # anything else may be over in a moment

@@ -1,45 +1,366 @@
-"""`shoal site list|share`: the names of sites, and who may use them."""
+"""`shoal site`: where Shoal gets machines for you, and whose the names of sites are."""
 
 from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
 
 import click
 
 from shoal.cli.output.describe import moment
 from shoal.cli.output.json_documents import iso_document
-from shoal.cli.output.tables import print_answer, print_json, print_table
-from shoal.cli.session import Session, common_options
+from shoal.cli.output.tables import clean, print_answer, print_json, print_table
+from shoal.cli.session import Session, common_options, say
+from shoal.client.client import Client
+from shoal.client.connection import embedded_server
+from shoal.client.connection.provisioner_process import folder_of
+from shoal.model.errors import BadInput, Conflict, NotFound, Refused, echo
+from shoal.model.people import check_name
+from shoal.model.quantities import many, parse_duration, parse_size, show_duration
+from shoal.provision import registry, site_url
+from shoal.provisioner.probe import probe
+from shoal.provisioner.site_file import SiteConfig, SiteFile
+from shoal.sched.demand import POLICIES
+
+JOIN_WITHIN = 120.0  # seconds that `site add` waits for its test pilot
+REMOVED_WITHIN = 60.0
+SLOT_HOUR = 3600.0
 
 
 @click.group()
 def site() -> None:
-    """List sites, or say whose their names are.
+    """Say where Shoal may get machines for you, and look at these places.
 
-    The first enrolment token for a site makes its name the owner's or group's that the token is for. Others are refused
-    with `site_taken`, until an administrator shares it.
+    A site is this machine, another one over ssh, or a batch system where you have an account. Shoal asks it for pilots when
+    work waits, and gives them back when none does. Your keys stay on this machine.
 
     \b
     Examples:
+      shoal site add box ssh://anna@box
+      shoal site add hpc slurm+ssh://anna@login.hpc --account phys42 --max-pilots 20
       shoal site list
-      shoal site share cluster @phys anna
+      shoal why site:hpc
     """
+
+
+def _file(session: Session) -> SiteFile:
+    return SiteFile(folder_of(session.target.url, embedded_server.state_dir()))
+
+
+def _budget(text: str | None) -> float | None:
+    """Core hours such as `500ch` in core seconds."""
+    if text is None:
+        return None
+    number = text.removesuffix("ch")
+    try:
+        hours = float(number)
+    except ValueError:
+        hours = -1.0
+    if not 0 < hours < 1e9:
+        raise BadInput(f"{echo(text)!r} is no budget", code="range", field="--budget", hint="core hours, such as 500ch")
+    return hours * SLOT_HOUR
+
+
+def _options(pairs: tuple[str, ...], **named: str | None) -> dict[str, str]:
+    found = {name: value for name, value in named.items() if value is not None}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise BadInput(f"{echo(pair)!r} is no NAME=VALUE", code="range", field="-o", hint="such as -o qos=short")
+        found[name] = value
+    return found
+
+
+@site.command("add")
+@click.argument("name", metavar="NAME")
+@click.argument("url", metavar="URL")
+@click.option("--account", metavar="A", help="The account, or project, that the batch system books on.")
+@click.option("--partition", metavar="P", help="The partition (Slurm).")
+@click.option("--queue", metavar="Q", help="The queue (Grid Engine, PBS, LSF).")
+@click.option("--qos", metavar="Q", help="The quality of service (Slurm).")
+@click.option(
+    "-o", "--option", "pairs", multiple=True, metavar="NAME=VALUE", help="Another option of the batch system."
+)
+@click.option("--cores", type=click.IntRange(1, 65536), metavar="N", help="Cores of one pilot [default: of that host].")
+@click.option("--memory", metavar="SIZE", help="Memory of one pilot [default: what the site gives].")
+@click.option(
+    "--max-pilots", type=click.IntRange(1, 10_000), default=10, show_default=True, metavar="N", help="At most."
+)
+@click.option(
+    "--min-pilots", type=click.IntRange(0, 10_000), default=0, metavar="N", help="Keep so many, with work or not."
+)
+@click.option("--max-queued", type=click.IntRange(1, 10_000), default=4, show_default=True, metavar="N",
+              help="Allocations that wait there at one time, at most.")  # fmt: skip
+@click.option(
+    "--time", "wall", metavar="TIME", default="4h", show_default=True, help="The longest an allocation may last."
+)
+@click.option("--budget", metavar="HOURS", help="Core hours that may ever be used there, such as 500ch.")
+@click.option(
+    "--policy", type=click.Choice(POLICIES), default="guided", show_default=True, help="How many pilots are asked for."
+)
+@click.option("--python", default="python3", show_default=True, metavar="PATH", help="A Python 3.9 or newer there.")
+@click.option("--directory", default="", metavar="DIR", help="For scripts and logs there [default: ~/.shoal].")
+@click.option("--tunnel", type=click.Choice(("auto", "always", "never")), default="auto", show_default=True,
+              help="Let pilots reach the server through your ssh connection.")  # fmt: skip
+@click.option("--ssh-config", default="", metavar="FILE", help="A configuration for ssh [default: your own].")
+@click.option("--no-test", is_flag=True, help="Do not send a test pilot.")
+@common_options
+def add_site(
+    name: str, url: str, account: str | None, partition: str | None, queue: str | None, qos: str | None,
+    pairs: tuple[str, ...], cores: int | None, memory: str | None, max_pilots: int, min_pilots: int, max_queued: int,
+    wall: str, budget: str | None, policy: str, python: str, directory: str, tunnel: str, ssh_config: str, no_test: bool,
+    as_json: bool, server: str | None,
+) -> None:  # fmt: skip
+    """Add a site: look at it, send one test pilot, and use it from now on.
+
+    URL is local:// (this machine), ssh://USER@HOST (another one), or a batch system, here or behind ssh: slurm://,
+    slurm+ssh://USER@LOGIN, and likewise sge, pbs, lsf, htcondor, kubernetes and command (docs/reference/backends.md).
+
+    \b
+    Examples:
+      shoal site add box ssh://anna@box
+      shoal site add hpc slurm+ssh://anna@login.hpc --account phys42 --partition short --time 2h
+      shoal site add here slurm:// --budget 500ch
+    """
+    check_name(name, "NAME")
+    parsed = site_url.parse(url)
+    seconds = parse_duration(wall, "--time")
+    config = SiteConfig(
+        name, url, _options(pairs, account=account, partition=partition, queue=queue, qos=qos), cores or 0, max_pilots,
+        min_pilots, 0, max_queued, seconds, min(600.0, seconds), parse_size(memory, "--memory") if memory else 0,
+        _budget(budget), policy, python, directory, ssh_config, tunnel,
+    )  # fmt: skip
+    registry.make(parsed.backend, config.options)  # says what is wrong with them
+    session = Session(server, changes=True)
+    file = _file(session)
+    if name in file.read() if file.path.exists() else False:
+        raise Conflict(f"you have a site {name} already", code="site_exists", hint=f"`shoal site remove {name}` first")
+    with session.client() as client:
+        config = probe(config, file, session.client, say if not as_json else lambda text: None)
+        with file.changing() as sites:
+            sites[name] = config if no_test else replace(config, min_pilots=max(1, min_pilots))
+        found = None
+        if not no_test:
+            try:
+                found = _await_pilot(client, session, name)
+            finally:
+                with file.changing() as sites:
+                    if name in sites:
+                        sites[name] = replace(sites[name], min_pilots=min_pilots)
+    if as_json:
+        print_json(iso_document({"name": name, "url": str(parsed), "cores": config.cores, "pilot": found}))
+        return
+    say(f"site {name} is used from now on: up to {many(max_pilots, 'pilot')} of {many(config.cores, 'core')}")
+
+
+def _await_pilot(client: Client, session: Session, name: str) -> str | None:
+    """Wait for the test pilot; says why it does not come."""
+    until, told = time.monotonic() + JOIN_WITHIN, ""
+    while time.monotonic() < until:
+        session.wake_provisioner()
+        pilots = [one for one in client.demand()["pilots"] if one["site"] == name]
+        if pilots:
+            say(f"test pilot {pilots[0]['name']} runs there with {many(pilots[0]['cores'], 'core')}")
+            return str(pilots[0]["name"])
+        reasons = client.why(f"site:{name}")["reasons"]
+        trouble = next((reason for reason in reasons if reason["code"] == "site_trouble"), None)
+        if trouble is not None:
+            raise Refused(
+                f"no pilot comes from {name}: {trouble['text']}", code="site_trouble",
+                hint=f"{trouble['fix'] or 'see `shoal site list`'}; `shoal site remove {name}` forgets the site",
+            )  # fmt: skip
+        text = next((reason["text"] for reason in reasons if reason["code"] == "site_queue"), "")
+        if text and text != told:
+            told = text
+            say(f"the test pilot waits: {clean(text)}")
+        time.sleep(0.5)
+    say(f"warning: no pilot came from {name} in {JOIN_WITHIN:.0f} s; `shoal why site:{name}` says how it stands")
+    return None
 
 
 @site.command("list")
 @common_options
 def list_sites(as_json: bool, server: str | None) -> None:
-    """List the sites whose names you may use; administrators see all.
+    """List your sites, and what they do; then the other names that you may use.
 
     \b
     Examples:
       shoal site list
     """
-    with Session(server).shared_client() as client:
-        answer = client.sites()
+    session = Session(server)
+    file = _file(session)
+    sites = file.read() if file.path.exists() else {}
+    rows = [_row(session, config) for config in sites.values()]
+    named: dict[str, Any] = {"sites": []}
+    if not session.is_embedded:
+        with session.client() as client:
+            named = client.sites()
     if as_json:
-        print_json(iso_document(answer))
+        print_json(iso_document({"own": rows, **named}))
         return
-    rows = [(row["name"], " ".join(row["holders"]) or "-", moment(row["created"])) for row in answer["sites"]]
-    print_table(("site", "for", "since"), rows, "no sites: the first `shoal join --site NAME` makes one")
+    table = [(r["name"], r["url"], r["pilots"], r["cores"], r["queued"], r["state"]) for r in rows]
+    print_table(
+        ("site", "url", "pilots", "cores", "queued", "state"), table, "no sites: add one with `shoal site add NAME URL`"
+    )
+    others = [row for row in named["sites"] if row["name"] not in sites]
+    if others:
+        shown = [(row["name"], " ".join(row["holders"]) or "-", moment(row["created"])) for row in others]
+        print_table(("name", "for", "since"), shown, "")
+
+
+def _row(session: Session, config: SiteConfig) -> dict[str, Any]:
+    """A site with what the server knows of it now."""
+    row: dict[str, Any] = {
+        "name": config.name, "url": config.url, "pilots": 0, "cores": 0, "queued": 0, "state": "ok", "options": config.options,
+        "directory": config.directory, "max_pilots": config.max_pilots, "max_seconds": config.max_seconds,
+        "policy": config.policy,
+        "budget_core_hours": config.budget / SLOT_HOUR if config.budget is not None else None,
+    }  # fmt: skip
+    client = session.running()
+    if client is not None:
+        with client:
+            pilots = [one for one in client.demand()["pilots"] if one["site"] == config.name]
+            row["pilots"], row["cores"] = len(pilots), sum(one["cores"] for one in pilots)
+            for reason in client.why(f"site:{config.name}")["reasons"]:
+                if reason["code"] == "site_queue":
+                    row["queued"] = int(reason["text"].split()[0])
+                    row["state"] = reason["text"]
+                elif reason["code"] == "site_trouble":
+                    row["state"] = f"trouble: {reason['text']}"
+    if config.removed:
+        row["state"] = "being removed"
+    elif time.time() < config.banned_until:
+        left = show_duration(config.banned_until - time.time())
+        row["state"] = f"banned for {left}" + (f": {config.ban_reason}" if config.ban_reason else "")
+    return row
+
+
+@site.command("show")
+@click.argument("name", metavar="NAME")
+@common_options
+def show_site(name: str, as_json: bool, server: str | None) -> None:
+    """Everything about one of your sites.
+
+    \b
+    Examples:
+      shoal site show hpc
+    """
+    session = Session(server)
+    config = _file(session).get(name)
+    row = _row(session, config)
+    if as_json:
+        print_json(iso_document(row))
+        return
+    for key, value in row.items():
+        click.echo(f"{key:18} {clean(value) if value not in (None, {}) else '-'}")
+
+
+@site.command("ban")
+@click.argument("name", metavar="NAME")
+@click.option("--for", "duration", default="1h", show_default=True, metavar="TIME", help="How long.")
+@click.option("--reason", default="", metavar="TEXT", help="Why, for `shoal site list`.")
+@common_options
+def ban_site(name: str, duration: str, reason: str, as_json: bool, server: str | None) -> None:
+    """Ask a site for nothing for a while; its pilots finish what they hold and end.
+
+    \b
+    Examples:
+      shoal site ban hpc --for 6h --reason "maintenance"
+    """
+    session = Session(server, changes=True)
+    until = time.time() + parse_duration(duration, "--for")
+    _change(session, name, banned_until=until, ban_reason=reason)
+    ended = 0
+    client = session.running()
+    if client is not None:
+        with client:
+            pilots = [one["name"] for one in client.demand()["pilots"] if one["site"] == name]
+            ended = int(client.drain(pilots)["draining"]) if pilots else 0
+    text = f"{name} is asked for nothing for {show_duration(until - time.time())}; {many(ended, 'pilot')} there end"
+    print_answer({"name": name, "until": until, "pilots": ended}, as_json, text)
+
+
+@site.command("unban")
+@click.argument("name", metavar="NAME")
+@common_options
+def unban_site(name: str, as_json: bool, server: str | None) -> None:
+    """Use a site again.
+
+    \b
+    Examples:
+      shoal site unban hpc
+    """
+    session = Session(server, changes=True)
+    _change(session, name, banned_until=0.0, ban_reason="")
+    print_answer({"name": name}, as_json, f"{name} is used again")
+
+
+def _change(session: Session, name: str, **changes: Any) -> None:
+    file = _file(session)
+    file.get(name)
+    with file.changing() as sites:
+        sites[name] = replace(sites[name], **changes)
+
+
+@site.command("remove")
+@click.argument("name", metavar="NAME")
+@common_options
+def remove_site(name: str, as_json: bool, server: str | None) -> None:
+    """Cancel all allocations of a site and forget it. Tasks that run there go on elsewhere.
+
+    \b
+    Examples:
+      shoal site remove hpc
+    """
+    session = Session(server, changes=True)
+    file = _file(session)
+    _change(session, name, removed=True)
+    with session.client():
+        until = time.monotonic() + REMOVED_WITHIN
+        while time.monotonic() < until and name in file.read():
+            session.wake_provisioner()
+            time.sleep(0.2)
+    if name in file.read():
+        raise Refused(
+            f"allocations of {name} are still there; they are cancelled as soon as the site answers", code="site_busy",
+            hint=f"see `shoal why site:{name}`",
+        )  # fmt: skip
+    print_answer({"name": name}, as_json, f"{name} is forgotten, and nothing of it runs")
+
+
+@site.command("weather")
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@common_options
+def weather(names: tuple[str, ...], as_json: bool, server: str | None) -> None:
+    """How sites did lately: allocations, their waits and ends, from the journal.
+
+    \b
+    Examples:
+      shoal site weather
+      shoal site weather hpc
+    """
+    from shoal.report.hosts import read_weather
+
+    session = Session(server)
+    with session.source() as source:
+        found = read_weather(source)
+    unknown = [name for name in names if name not in found]
+    if unknown:
+        raise NotFound(f"nothing is known of {echo(unknown[0])!r}", code="unknown_site", hint="see `shoal site list`")
+    rows = [row for name, row in sorted(found.items()) if not names or name in names]
+    if as_json:
+        print_json(iso_document({"sites": [row._asdict() for row in rows]}))
+        return
+    table = [
+        (
+            row.site, row.submitted, row.started, row.ended, show_duration(row.wait) if row.wait is not None else "-",
+            f"{row.core_hours:.1f}", clean(row.last_reason or "-"),
+        )
+        for row in rows
+    ]  # fmt: skip
+    head = ("site", "submitted", "started", "ended", "median wait", "core hours", "last end")
+    print_table(head, table, "no allocation was ever submitted")
 
 
 @site.command("share")
@@ -49,6 +370,9 @@ def list_sites(as_json: bool, server: str | None) -> None:
 @common_options
 def share_site(name: str, holders: tuple[str, ...], only: bool, as_json: bool, server: str | None) -> None:
     """Let others have pilots under a site's name (administrators): users, @GROUP, or * for everybody.
+
+    The first enrolment token for a site makes its name the owner's or group's that the token is for. Others are refused
+    with `site_taken`, until an administrator shares it.
 
     \b
     Examples:

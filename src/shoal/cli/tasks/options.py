@@ -32,7 +32,7 @@ OPTION_GROUPS: dict[str, tuple[str, ...]] = {
         "dry_run",
     ),
     "Which pilots, and when": (
-        "require", "rank", "max_memory", "disk", "licences", "container", "setup", "priority", "deadline", "order",
+        "site", "require", "rank", "max_memory", "disk", "licences", "container", "setup", "priority", "deadline", "order",
         "after_any", "strict",
     ),
     "Files and surroundings": (

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from shoal.client.client import Client
 from shoal.client.config import Target, durability, echo_path, read_server_file, state_home
+from shoal.client.connection.provisioner_process import ensure_running, folder_of
 from shoal.model.errors import Refused, Unreachable, printable
 from shoal.model.file_names import DATABASE, DATABASE_LOCK, SERVER_LOG, START_LOCK
 from shoal.model.file_systems import file_system, is_network
@@ -203,7 +204,14 @@ def _run_state(pid: int) -> str:
 
 
 def connect(target: Target, say: Say | None = None) -> Client:
-    """A client of the target; the embedded server is started if it does not run."""
+    """A client of the target; the embedded server is started if it does not run, and the provisioner of the person's
+    sites, if there are any."""
+    client = _connect(target, say)
+    ensure_running(target.url, folder_of(target.url, state_dir()))
+    return client
+
+
+def _connect(target: Target, say: Say | None) -> Client:
     if target.url is not None:
         return Client(target.url, target.token, target.ca)
     state = make_private(state_dir(say))

@@ -1,0 +1,220 @@
+"""The provisioner's loop: what is wanted, what the sites have, a plan, and what is told to the server."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict
+
+from shoal.client.client import Client
+from shoal.client.config import Target
+from shoal.client.connection import embedded_server
+from shoal.model.errors import ShoalError, Unreachable
+from shoal.provisioner.site import Json, Site
+from shoal.provisioner.site_file import SiteFile
+from shoal.sched.demand import DemandRule, Need, Plan, SiteView, plan
+from shoal.wire.http.requests import SiteStatus
+
+log = logging.getLogger(__name__)
+STEP = 1.0  # seconds between two looks at the server
+REPORT_EVERY = 30.0  # seconds between two reports of a site without news
+MOST_SITES = 32
+LINGER = 20.0  # seconds without work and allocations after which the provisioner ends
+GIVE_UP = 600.0  # seconds without a server and without allocations
+
+
+class Provisioner:
+    """Gets machines for one person from all their sites."""
+
+    def __init__(self, target: Target, file: SiteFile, clock: Callable[[], float] = time.time) -> None:
+        self._target, self._file, self._clock = target, file, clock
+        self._client: Client | None = None
+        self._sites: dict[str, Site] = {}
+        self._jobs: dict[str, Future[None]] = {}
+        self._reported: dict[str, tuple[SiteStatus, float]] = {}
+        self._stamp = (-1, -1)
+        self._pool = ThreadPoolExecutor(MOST_SITES, "site")
+        self._last_work = self._answered = clock()
+        self._random = random.Random()
+
+    def run(self) -> None:
+        """Work until nothing is left to do."""
+        try:
+            while not self.is_done():
+                self.step()
+                time.sleep(STEP)
+        finally:
+            for site in self._sites.values():
+                site.close()
+
+    def is_done(self) -> bool:
+        """True if there is no work and no allocation for a while, or no server for long."""
+        if self._jobs or any(site.ledger.allocations for site in self._sites.values()):
+            return False
+        now = self._clock()
+        return now - self._last_work > LINGER or now - self._answered > GIVE_UP
+
+    def has_work(self) -> bool:
+        """True if something waits on the server now: for a last look, when this process has given up its lock."""
+        try:
+            return bool(self._sites) and bool(self.client().demand()["unfinished"])
+        except ShoalError:
+            return False
+
+    def step(self) -> None:
+        """One look at everything."""
+        now = self._clock()
+        self._read_sites()
+        demand = self._ask()
+        for name, job in list(self._jobs.items()):
+            if job.done():
+                del self._jobs[name]
+                self._collect(self._sites[name], job)
+        if demand is not None:
+            if demand["unfinished"]:
+                self._last_work = now
+            for site in self._sites.values():
+                if site.config.name not in self._jobs:
+                    site.retry_if_due(now)
+                    site.note_pilots(demand["pilots"], now)
+            self._act(demand, now)
+        for site in list(self._sites.values()):
+            if site.config.name not in self._jobs and site.schedule.is_due(now, bool(site.ledger.allocations)):
+                self._start(site, lambda site=site: site.query(now))  # type: ignore[misc]  # the site of this turn
+        self._drop_removed()
+        self._report(now)
+
+    # --- parts of a step
+    def _read_sites(self) -> None:
+        stamp = self._file.stamp()
+        if stamp == self._stamp:
+            return
+        configs = self._file.read()
+        for name, config in configs.items():
+            known = self._sites.get(name)
+            if known is None:
+                self._sites[name] = Site(config, self._file.folder / "allocations", self._file.word, self.new_client)
+            elif known.config != config:
+                known.config = config
+                known.trouble = known.fix = ""  # a person may have mended it
+        self._stamp = stamp
+
+    def new_client(self) -> Client:
+        """A client of the server, wherever it is now."""
+        found = embedded_server.running_client(self._target)
+        if found is None:
+            raise Unreachable("no server is running", code="not_running")
+        return found
+
+    def client(self) -> Client:
+        """The client of this thread."""
+        if self._client is None:
+            self._client = self.new_client()
+        return self._client
+
+    def _ask(self) -> Json | None:
+        try:
+            found = self.client().demand()
+        except ShoalError as error:
+            if self._client is not None:
+                log.warning("no answer from the server: %s", error)
+                self._client.close()
+            self._client = None
+            return None
+        self._answered = self._clock()
+        return found
+
+    def _act(self, demand: Json, now: float) -> None:
+        """Plan, and begin what sites that have nothing to do shall do."""
+        views = [site.view(demand["pilots"], now) for site in self._sites.values()]
+        by_policy: dict[str, list[SiteView]] = {}
+        for view in views:
+            by_policy.setdefault(self._sites[view.name].config.policy, []).append(view)
+        for policy, group in by_policy.items():
+            needs = [
+                _need(row, [p for p in demand["pilots"] if p["site"] not in self._sites]) for row in demand["needs"]
+            ]
+            self._carry_out(plan(DemandRule(policy), needs, group, now, self._random.random), demand, now)
+
+    def _carry_out(self, found: Plan, demand: Json, now: float) -> None:
+        for name, reason in found.reasons.items():
+            if not self._sites[name].trouble:
+                self._sites[name].note = reason
+        for name, count in found.release.items():
+            pilots = [p for p in demand["pilots"] if p["site"] == name and p["allocation"] and p["state"] == "idle"]
+            chosen = pilots[:count] if name not in self._jobs else []
+            if chosen:
+                with contextlib.suppress(ShoalError):
+                    self.client().drain([p["name"] for p in chosen])
+                    self._sites[name].note_release({p["allocation"] for p in chosen})
+        for name, site in self._sites.items():
+            if name in self._jobs:
+                continue
+            asks = [ask for ask in found.asks if ask.site == name]
+            if site.config.removed:
+                if any(not one.cancelled for one in site.ledger.allocations.values()):
+                    self._start(site, lambda site=site: site.cancel(None, now))  # type: ignore[misc]
+            elif asks:
+                self._start(site, lambda site=site, asks=asks: [site.submit(ask, now) for ask in asks])  # type: ignore[misc]
+            elif found.cancel.get(name):
+                self._start(site, lambda site=site, n=found.cancel[name]: site.cancel(n, now))  # type: ignore[misc]
+
+    def _start(self, site: Site, job: Callable[[], object]) -> None:
+        def run() -> None:
+            job()
+
+        self._jobs[site.config.name] = self._pool.submit(run)
+
+    def _collect(self, site: Site, job: Future[None]) -> None:
+        """Note what went wrong at a site; it is tried again after a pause, or when a person changed it."""
+        error = job.exception()
+        if error is None:
+            return
+        if isinstance(error, ShoalError):
+            site.note_trouble(error.message, error.hint, self._clock())
+        else:
+            site.note_trouble(f"a defect of the provisioner: {error!r}", "see provisioner.log", self._clock())
+        log.error("site=%s: %s", site.config.name, error, exc_info=None if isinstance(error, ShoalError) else error)
+
+    def _drop_removed(self) -> None:
+        """Forget sites that were removed and have no allocation left."""
+        gone = [
+            name
+            for name, site in self._sites.items()
+            if site.config.removed and not site.ledger.allocations and name not in self._jobs
+        ]
+        for name in gone:
+            self._sites.pop(name).close()
+            self._reported.pop(name, None)
+        if gone:
+            with self._file.changing() as sites:
+                for name in gone:
+                    sites.pop(name, None)
+
+    def _report(self, now: float) -> None:
+        for name, site in self._sites.items():
+            status = site.status()
+            before, told = self._reported.get(name, (None, float("-inf")))
+            if status == before and now - told < REPORT_EVERY:
+                continue
+            try:
+                self.client().report_site(asdict(status))
+            except ShoalError as error:
+                log.warning("site=%s was not reported: %s", name, error)
+                continue
+            site.told(status)
+            self._reported[name] = (site.status(), now)
+
+
+def _need(row: Json, others: list[Json]) -> Need:
+    """A group of ready tasks; what free pilots outside the sites can take is not asked for."""
+    free = sum(one["free_cores"] for one in others if one["site"] not in row["unfit_sites"])
+    tasks = max(0, int(row["tasks"]) - free // max(1, int(row["cores"])))
+    return Need(
+        tasks, row["cores"], row["memory"], row["gpus"], row["seconds"], row["require"], row["rank"], row["priority"],
+        frozenset(row["unfit_sites"]),
+    )  # fmt: skip

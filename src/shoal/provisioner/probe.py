@@ -1,0 +1,91 @@
+"""A look at a site before it is used: can it be reached, what is there, and what is missing, each in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from shoal.client.client import Client
+from shoal.model.errors import BadInput
+from shoal.model.quantities import show_duration
+from shoal.provision import registry, site_url
+from shoal.provision.backend import BackendError
+from shoal.provision.slurm import Slurm
+from shoal.provisioner.reach import Reach
+from shoal.provisioner.site import facts_of, open_shell, run_checked
+from shoal.provisioner.site_file import SiteConfig, SiteFile
+
+OLDEST = (3, 9)
+# Lines of a name and a value. Only what every sh has.
+_LOOK = """
+echo "home $HOME"
+echo "host $(uname -n)"
+echo "cores $( (getconf _NPROCESSORS_ONLN || nproc) 2>/dev/null)"
+echo "tool $(command -v "$2" 2>/dev/null)"
+echo "python $("$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)"
+"""
+TOOLS = {
+    "slurm": "sbatch", "sge": "qsub", "pbs": "qsub", "lsf": "bsub", "htcondor": "condor_submit", "kubernetes": "kubectl",
+    "local": "sh", "command": "sh",
+}  # fmt: skip
+
+
+def probe(config: SiteConfig, file: SiteFile, client: Callable[[], Client], say: Callable[[str], None]) -> SiteConfig:
+    """Look at a site and complete what was not given; raises with the first thing that is missing."""
+    url = site_url.parse(config.url)
+    shell = open_shell(config)
+    reach = Reach(config, file.folder / "allocations", shell, client)
+    try:
+        tool = TOOLS.get(url.backend, "sh")
+        text = run_checked(shell, ("sh", "-c", _LOOK, "sh", config.python, tool), "the site cannot be looked at")
+        facts = facts_of(text)
+        say(f"{url}: reached, host {facts.get('host', '?')}")
+        if not facts.get("tool", "").strip():
+            raise BackendError(
+                f"there is no {tool} on {facts.get('host', 'that host')}", hint="is this the right host?"
+            )
+        _check_python(facts.get("python", "").strip(), config.python)
+        say(f"python {facts['python'].strip()} ({config.python})")
+        home = facts.get("home", "").strip()
+        directory = config.directory or (f"{home}/.shoal/{file_word(file)}" if home.startswith("/") else "")
+        if not directory.startswith("/"):
+            raise BackendError("the account there has no home directory", hint="name one: --directory DIR")
+        shell.make_directory(directory)
+        space = run_checked(shell, ("df", "-Pk", directory), "its free space cannot be read").splitlines()[-1].split()
+        say(
+            f"files go to {directory} ({int(space[3]) // 1024:,} MiB free)"
+            if space[3:4]
+            else f"files go to {directory}"
+        )
+        cores = config.cores or (int(facts["cores"]) if facts.get("cores", "").strip().isdigit() else 1)
+        found = replace(config, directory=directory, cores=cores)
+        backend = registry.make(url.backend, config.options)
+        longest = backend.parse_limits(shell.run(backend.limits())) if isinstance(backend, Slurm) else None
+        if longest is not None and longest < found.max_seconds:
+            say(f"allocations may last {show_duration(longest)} there, so no more is asked for")
+            found = replace(found, max_seconds=longest, min_seconds=min(found.min_seconds, longest))
+        (file.folder / "allocations").mkdir(mode=0o700, parents=True, exist_ok=True)
+        reach.open()
+        say(f"its pilots reach the server {reach.describe()}")
+        return found
+    finally:
+        reach.close()
+        shell.close()
+
+
+def file_word(file: SiteFile) -> str:
+    """The random word of this person's sites; made if there is none yet."""
+    with file.changing():
+        pass
+    return file.word
+
+
+def _check_python(version: str, python: str) -> None:
+    parts = version.split(".")
+    if len(parts) != 2 or not all(part.isdigit() for part in parts):
+        raise BackendError(f"there is no {python} there", hint="name one: --python /path/to/python3")
+    if (int(parts[0]), int(parts[1])) < OLDEST:
+        raise BadInput(
+            f"{python} there is {version}, and a pilot needs 3.9 or newer", code="old_python", field="--python",
+            hint="name a newer one",
+        )  # fmt: skip

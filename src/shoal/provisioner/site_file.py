@@ -1,0 +1,117 @@
+"""The sites of a person for one server: a private file that `shoal site` writes and the provisioner reads."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, field, fields
+from pathlib import Path
+from typing import Any
+
+from shoal.client.config import echo_path, write_private
+from shoal.client.connection.provisioner_process import SITES
+from shoal.model.errors import BadInput, NotFound, Refused, echo
+from shoal.model.lazy_dataclass import dataclass
+from shoal.wire.did_you_mean import did_you_mean
+
+
+@dataclass(frozen=True)
+class SiteConfig:
+    """One site as a person described it."""
+
+    name: str
+    url: str
+    options: dict[str, str] = field(default_factory=dict)  # of the batch system: account, partition, ...
+    cores: int = 0  # of one pilot; 0: what the probe found
+    max_pilots: int = 10
+    min_pilots: int = 0
+    min_idle: int = 0
+    max_queued: int = 4
+    max_seconds: float = 14_400.0  # of wall time
+    min_seconds: float = 600.0
+    memory: int = 0  # bytes of one pilot; 0: what the site gives
+    budget: float | None = None  # core seconds
+    policy: str = "guided"
+    python: str = "python3"
+    directory: str = ""  # absolute, on the site; found by the probe
+    ssh_config: str = ""
+    tunnel: str = "auto"  # always, never
+    idle_end: float = 60.0  # seconds without a task after which a pilot ends
+    banned_until: float = 0.0
+    ban_reason: str = ""
+    removed: bool = False  # its allocations are being cancelled
+
+
+class SiteFile:
+    """All sites of a person for one server, and the random word by which their allocations are recognised."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.path = folder, folder / SITES
+
+    def exists(self) -> bool:
+        """True if there is at least one site."""
+        return self.path.exists() and bool(self.read())
+
+    def stamp(self) -> tuple[int, int]:
+        """Changes whenever the file does."""
+        try:
+            found = self.path.stat()
+        except OSError:
+            return (0, 0)
+        return (found.st_mtime_ns, found.st_ino)
+
+    def read(self) -> dict[str, SiteConfig]:
+        """The sites by name; removed ones too, while they have allocations."""
+        return {row["name"]: _site(row) for row in self._document().get("sites", ())}
+
+    @property
+    def word(self) -> str:
+        """The random part of this person's names of allocations."""
+        return str(self._document()["word"])
+
+    def get(self, name: str) -> SiteConfig:
+        """One site; NotFound if there is none."""
+        sites = {site.name: site for site in self.read().values() if not site.removed}
+        if name not in sites:
+            hint = did_you_mean(name, list(sites)) if sites else "add one with `shoal site add NAME URL`"
+            raise NotFound(f"you have no site {echo(name)!r}", code="unknown_site", hint=hint)
+        return sites[name]
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[dict[str, SiteConfig]]:
+        """Change the sites: what is in the mapping at the end is written. One process at a time."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(os.open(self.folder / f"{SITES}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            document = self._document()
+            sites = {row["name"]: _site(row) for row in document.get("sites", ())}
+            yield sites
+            word = document.get("word") or secrets.token_hex(4)
+            rows = [asdict(site) for site in sites.values()]
+            write_private(self.path, json.dumps({"word": word, "sites": rows}, indent=1).encode())
+
+    def _document(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self.path.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise Refused(
+                f"{echo_path(self.path)} cannot be read: {error}", code="bad_sites",
+                hint="repair it, or remove it and add your sites again",
+            ) from None  # fmt: skip
+        if not isinstance(found, dict) or not isinstance(found.get("sites"), list):
+            raise Refused(f"{echo_path(self.path)} is no list of sites", code="bad_sites", hint="remove it")
+        return found
+
+
+def _site(row: Mapping[str, Any]) -> SiteConfig:
+    known = {field.name for field in fields(SiteConfig)}
+    try:
+        return SiteConfig(**{name: value for name, value in row.items() if name in known})
+    except TypeError as error:
+        raise BadInput(f"a site is not whole: {error}", code="bad_sites", hint="add it again") from None
