@@ -218,7 +218,17 @@ def task_page() -> list[str]:
     count = submission.parse_submission(found).count
     unused = set(spec.FIELDS) - {field for one in found["tasks"] for field in one}
     unused |= whole - set(found)
-    by_executor = {"function", "calls", "initializer", "finalizer", "max_tasks_per_child", "python", "open", "visible"}
+    by_executor = {
+        "function",
+        "calls",
+        "initializer",
+        "finalizer",
+        "max_tasks_per_child",
+        "python",
+        "open",
+        "visible",
+        "content",
+    }
     unused -= {*by_executor, "modules", "session", "stdin_data"}  # nobody writes these by hand
     if unused:
         raise SystemExit(f"make_reference: the example of task.md does not use {sorted(unused)}")
@@ -571,6 +581,7 @@ LIMITS = {
     "MAX_COMPARED": "tasks of a sweep whose own files `--resume` compares; of more, those of all together",
     "FINGERPRINT_WIDTH": "characters that are kept of each file of a task for it",
     "MAX_ELEMENT_TEXTS": "characters of all of them in one submission",
+    "MAX_CONTENT": "files of one table whose content goes along",
     "MAX_VISIBLE": "paths of a task that a pilot must see",
     "MAX_WITNESSES": "files whose look proves that a path is seen",
     "MAX_BLIND": "sets of paths of which the server remembers that a pilot does not see them",

@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "set": ("manage.set", "Change priority, limits or needs of what is queued."),
     "copy": ("manage.copy", "Submit the same work once more, with changes."),
     "rm": ("manage.rm", "Remove finished runs and their logs."),
+    "get": ("manage.get", "Fetch the outputs of tasks that ran where your files are not seen."),
     "files": ("manage.peek", "List the files of a running task, wherever it runs."),
     "peek": ("manage.peek", "Print a file of a running task, or its end."),
     "events": ("tasks.events", "What happened, one line per event."),
@@ -56,7 +57,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 # The list of commands, in groups.
 GROUPS: dict[str, tuple[str, ...]] = {
     "Work": ("run", "sweep", "submit", "wait", "cancel", "retry", "set", "copy", "signal", "rm"),
-    "Look": ("ps", "show", "why", "logs", "peek", "files", "results", "report", "events", "acct"),
+    "Look": ("ps", "show", "why", "logs", "peek", "files", "get", "results", "report", "events", "acct"),
     "Pool": ("join", "pilots", "hosts", "pilot", "site"),
     "People": ("login", "logout", "whoami", "user", "group", "share", "quota", "policy", "token", "audit"),
     "Plan": ("simulate", "replay", "reproduce"),
@@ -74,7 +75,7 @@ HABITS: dict[str, str] = {
     **dict.fromkeys(("log", "cat", "output", "tail", "stdout"), "logs"),
     **dict.fromkeys(("sacct", "qacct", "sreport", "usage"), "acct"),
     **dict.fromkeys(("sinfo", "nodes", "workers", "worker", "sites", "pbsnodes", "condor_status"), "pilots"),
-    **dict.fromkeys(("scontrol", "describe", "inspect", "info", "get"), "show"),
+    **dict.fromkeys(("scontrol", "describe", "inspect", "info"), "show"),
     **dict.fromkeys(("array", "map", "batch"), "sweep"),
     **dict.fromkeys(("rerun", "requeue", "resubmit", "restart"), "retry"),
     **dict.fromkeys(("fairshare", "sshare", "sprio"), "share"),

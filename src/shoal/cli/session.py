@@ -11,7 +11,7 @@ import click
 from shoal.client.client import Client
 from shoal.client.config import find_target as find_server
 from shoal.client.connection import embedded_server
-from shoal.client.connection.provisioner_process import ensure_running, folder_of
+from shoal.client.connection.provisioner_process import ensure_running, folder_of, has_sites
 from shoal.client.console import say as say
 from shoal.model.errors import BadInput, Unreachable, echo
 from shoal.model.file_names import DATABASE
@@ -54,6 +54,13 @@ class Session:
     def is_far(self) -> bool:
         """True if tasks run on hosts unlike this one."""
         return self.target.is_remote
+
+    def runs_elsewhere(self, client: Client) -> bool:
+        """True if tasks may run on hosts that do not see the files here: of a server elsewhere, of a site, or those that join a
+        server which others reach."""
+        if self.is_far or has_sites(folder_of(self.target.url, embedded_server.state_dir())):
+            return True
+        return any(not address.startswith("unix:") for address in client.server().get("addresses") or ())
 
     def client(self) -> Client:
         """A client; the embedded server is started if it does not run."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from shoal.client.client import error_of
 from shoal.client.connection.transport import Transport, wait_of
@@ -43,8 +43,37 @@ def put_blob(transport: Transport, parts: Sequence[Bytes], sleep: Sleep = time.s
 
 
 def get_blob(transport: Transport, digest: str, sleep: Sleep = time.sleep) -> bytearray:
-    """Download a blob, and check its digest."""
-    get, data = Get(digest), bytearray()
+    """Download a blob into memory, and check its digest."""
+    data = bytearray()
+
+    def begin(size: int) -> None:
+        data[:] = bytes(size)
+
+    _download(transport, digest, begin, lambda at, size: memoryview(data)[at : at + size], lambda piece: None, sleep)
+    return data
+
+
+def save_blob(transport: Transport, digest: str, file: BinaryIO, sleep: Sleep = time.sleep) -> None:
+    """Download a blob into an empty file, and check its digest."""
+    buffer = memoryview(bytearray(PIECE))
+
+    def begin(size: int) -> None:
+        file.seek(0)
+        file.truncate()
+
+    def keep(piece: memoryview) -> None:
+        file.write(piece)
+
+    _download(transport, digest, begin, lambda at, size: buffer[:size], keep, sleep)
+
+
+def _download(
+    transport: Transport, digest: str, begin: Callable[[int], None], space: Callable[[int, int], memoryview],
+    keep: Callable[[memoryview], None], sleep: Sleep,
+) -> None:  # fmt: skip
+    """Read a blob: `begin` is called when all of its bytes come, `space` gives where those from an offset on are read to, and
+    `keep` takes them. What was received before a lost connection is kept."""
+    get = Get(digest)
     while True:
         try:
             response = transport.begin("GET", get.path, get.headers(), (), TIMEOUT)
@@ -55,10 +84,10 @@ def get_blob(transport: Transport, digest: str, sleep: Sleep = time.sleep) -> by
             else:
                 get.answered(response.status, None)
                 if response.status == 200:
-                    data = bytearray(response.length or 0)
-                _read_into(data, transport, response, get)
+                    begin(response.length or 0)
+                _read_rest(transport, response, get, space, keep)
                 if get.is_right:
-                    return data
+                    return
                 raise Refused(
                     f"what came is not {get.digest}", code="wrong_digest", hint="is the server's disk damaged?"
                 )
@@ -68,17 +97,21 @@ def get_blob(transport: Transport, digest: str, sleep: Sleep = time.sleep) -> by
         sleep(get.pause)
 
 
-def _read_into(data: bytearray, transport: Transport, response: StreamedResponse, get: Get) -> None:
-    """Read the bytes of one response to where they stay; those received before a lost connection are kept."""
+def _read_rest(
+    transport: Transport, response: StreamedResponse, get: Get, space: Callable[[int, int], memoryview],
+    keep: Callable[[memoryview], None],
+) -> None:  # fmt: skip
+    """Read the bytes of one response."""
     try:
         while response.length:
-            piece = memoryview(data)[get.got : get.got + min(PIECE, response.length)]
+            piece = space(get.got, min(PIECE, response.length))
             try:
                 received = response.readinto(piece)
             except OSError as error:
                 raise Unreachable(f"no answer from {transport.url}: {error}") from None
             if not received:
                 raise Unreachable(f"{transport.url} broke off in the middle of a blob")
+            keep(piece[:received])
             get.took(piece[:received])
         response.read()  # no bytes are left, but this ends the response
     except BaseException:

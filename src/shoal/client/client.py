@@ -9,7 +9,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import quote, urlencode
 
 from shoal.client.config import submitting_task
@@ -335,6 +335,12 @@ class Client:
         from shoal.client import blobs
 
         return blobs.get_blob(self._transport, digest)
+
+    def save_blob(self, digest: str, file: BinaryIO) -> None:
+        """Write the bytes of a blob, checked, into an empty file."""
+        from shoal.client import blobs
+
+        blobs.save_blob(self._transport, digest, file)
 
     # --- pilots and the server itself
     def hosts(self, limit: int = MAX_PAGE) -> Json:

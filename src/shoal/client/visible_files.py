@@ -47,9 +47,10 @@ class VisibleFiles:
     machine: str = field(default_factory=lambda: _own_machine())
     _folders: dict[str, tuple[int, tuple[str, ...]] | None] = field(default_factory=dict)
 
-    def of(self, spec: Spec, run_cwd: str) -> dict[str, str]:
-        """The field `visible` of a task that is submitted from a directory."""
-        needed = dict.fromkeys(_needed(spec, run_cwd))
+    def of(self, spec: Spec, run_cwd: str, is_sent: bool = False) -> dict[str, str]:
+        """The field `visible` of a task that is submitted from a directory. `is_sent`: its program and its inputs go along
+        (`SentFiles`), and its outputs come back."""
+        needed = dict.fromkeys(_needed(spec, run_cwd, is_sent))
         found: dict[str, str] = {}
         for path in needed:
             text = self._evidence(path, True)
@@ -134,14 +135,16 @@ def _directory(spec: Spec, run_cwd: str) -> str:
     return os.path.normpath(os.path.join(run_cwd, asked))
 
 
-def _needed(spec: Spec, run_cwd: str) -> Iterator[str]:
+def _needed(spec: Spec, run_cwd: str, is_sent: bool) -> Iterator[str]:
     """Every path that a task cannot do without."""
     here = _directory(spec, run_cwd)
     if spec.cwd not in (None, OWN) and here:
         yield here
-    if run_cwd and (spec.inputs or spec.outputs or (spec.stdin is not None and not spec.stdin.startswith("/dev/"))):
+    has_files = not is_sent and (spec.inputs or spec.outputs)
+    if run_cwd and (has_files or (spec.stdin is not None and not spec.stdin.startswith("/dev/"))):
         yield run_cwd
-    for word in _words(spec):
+    moved = frozenset((*spec.inputs, *spec.outputs, *spec.command[:1])) if is_sent else frozenset()
+    for word in _words(spec, moved):
         if os.path.isabs(word):
             path = os.path.normpath(word)
             if spec.container or _OF_HOST.fullmatch(path) or not _exists(path):
@@ -149,7 +152,8 @@ def _needed(spec: Spec, run_cwd: str) -> Iterator[str]:
             yield here if here and (path == here or path.startswith(here.rstrip("/") + "/")) else path
         elif here and _exists(os.path.join(here, word)):
             yield here
-    if here and any(not name.startswith("/") for text in _scripts(spec) for name in _REDIRECTION.findall(text)):
+    redirected = (name for text in _scripts(spec) for name in _REDIRECTION.findall(text))
+    if here and any(not name.startswith("/") and name not in moved for name in redirected):
         yield here
 
 
@@ -161,14 +165,15 @@ def _scripts(spec: Spec) -> list[str]:
     return [*(spec.command[1:] if is_shell else ()), *spec.setup]
 
 
-def _words(spec: Spec) -> Iterator[str]:
-    """Words that may be names of files; of one with placeholders the directory before them."""
+def _words(spec: Spec, moved: frozenset[str]) -> Iterator[str]:
+    """Words that may be names of files, without those of files that are moved; of one with placeholders the directory before
+    them."""
     program = spec.command[:1] if spec.command and "/" in spec.command[0] else ()
     scripts = _scripts(spec)
     whole = [*program, *spec.command[1:]]
     parts = [part for text in [*scripts, *spec.command[1:]] for part in _SPLIT.split(text[:20_000])]
     home = os.path.expanduser("~")
-    for word in list(dict.fromkeys([*whole, *parts]))[:MOST_WORDS]:
+    for word in [word for word in dict.fromkeys([*whole, *parts]) if word not in moved][:MOST_WORDS]:
         name = _before_hole(word) if spec.sweep is not None else word
         for start in ("~/", "$HOME/", "${HOME}/"):
             name = f"{home}/{name[len(start) :]}" if name.startswith(start) else name

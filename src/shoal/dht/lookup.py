@@ -13,6 +13,7 @@ from typing import NamedTuple
 from shoal.dht.routing_table import BUCKET_SIZE, Contact
 
 REPLICAS = 3  # peers that keep a record: those closest to its key
+FRONTIER = 8  # of the closest peers that a path knows, all must have answered before it ends: some keepers may be dead
 PARALLEL = 3  # requests without an answer at one time
 MAX_ASKED = 60  # peers that one lookup asks at most: hostile ones could name others for ever
 
@@ -104,4 +105,4 @@ class Lookup:
     def _frontier(self, path: _Path) -> list[tuple[Contact, int]]:
         """The closest peers that this path knows and that are not dead: when all of them have answered, it is at its end."""
         alive = (entry for id, entry in path.known.items() if id not in path.dead)
-        return nsmallest(REPLICAS + 1, alive, key=lambda entry: entry[0].id ^ self.key)
+        return nsmallest(FRONTIER, alive, key=lambda entry: entry[0].id ^ self.key)

@@ -65,6 +65,7 @@ MAX_LABELS = 32
 MAX_PARENTS = 1_000
 MAX_OUTSIDE = 1_000  # runs and tasks of other runs that one submission waits for
 MAX_FILES = 1_000
+MAX_CONTENT = 20_000  # files of one table whose content goes along
 MAX_KEY = 128
 MAX_FINGERPRINTS = 20  # files of a run that `--resume` can name when they changed; of more, one digest of all
 MAX_COMPARED = 20_000  # tasks of a sweep whose files `--resume` compares one by one; of more, those of all together

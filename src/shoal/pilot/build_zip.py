@@ -21,9 +21,19 @@ if TYPE_CHECKING:
 NOT_IN_ZIP = {"shoal.pilot.__main__", "shoal.pilot.build_zip"}
 IMPORTED: dict[str, tuple[str, ...]] = {
     "shoal.model": ("blobs", "credentials", "errors", "file_names", "ids", "lazy_dataclass", "limits", "rangeset"),
-    "shoal.model.task": ("checks", "shell_quote", "sweep", "visible"),
+    "shoal.model.task": ("checks", "content", "shell_quote", "sweep", "visible"),
     "shoal.sched": ("batch_size",),
-    "shoal.wire": ("batches", "chunk", "codec", "join", "messages", "module_sources", "payload", "relay_preamble"),
+    "shoal.wire": (
+        "batches",
+        "chunk",
+        "codec",
+        "join",
+        "kept_files",
+        "messages",
+        "module_sources",
+        "payload",
+        "relay_preamble",
+    ),
     "shoal.wire.http": ("blob_transfer", "connection", "http1", "streamed", "unix_socket"),
 }
 _SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))

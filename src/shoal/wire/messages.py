@@ -14,7 +14,7 @@ GO_ON_LATER = 85  # the exit code of a task that wrote its checkpoint and wants 
 SINCE: dict[str, dict[str, int]] = {
     "Lease": {
         "proof": 5, "precedence": 5, "checkpoint_every": 5, "stdout": 5, "stderr": 5, "stdin_data": 5, "max_output": 5,
-        "visible": 5, "finalizer": 5, "max_tasks_per_child": 5, "lane": 5, "modules": 5, "session": 5,
+        "visible": 5, "content": 5, "finalizer": 5, "max_tasks_per_child": 5, "lane": 5, "modules": 5, "session": 5,
     },
     "Order": {"path": 5, "offset": 5, "request": 5, "within": 5},
 }  # fmt: skip
@@ -121,7 +121,9 @@ class Report:
     last_line: str = ""
     stderr_tail: str = ""
     new_files: list[str] = field(default_factory=list)
-    result: str = ""  # of a function: what it returned or raised, as a payload text (see `payload`)
+    # Of a function: what it returned or raised, as a payload text (see `payload`); of a command: its outputs, if they were
+    # kept on the server (see `kept_files`).
+    result: str = ""
     out: int = 0  # bytes that are kept of its stdout
     err: int = 0
     files: dict[str, str] = field(default_factory=dict)  # of a checkpoint: name -> digest of the blob that holds it
@@ -283,6 +285,7 @@ class Lease:
     lane: str = ""  # calls with the same text here are made one after another
     modules: str = ""  # a payload text: the sources of the submitter's own modules (`module_sources`)
     session: str = ""  # only its calls share runners; empty: only those of the run
+    content: dict[str, str] = field(default_factory=dict)  # files that it reads -> blob and mode (`model/task/content`)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -22,7 +23,7 @@ from shoal.engine.why.reason import IMPOSSIBLE, is_impossible
 from shoal.model.errors import NotFound, ShoalError, Unreachable
 from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_PAGE
-from shoal.model.quantities import many, show_duration
+from shoal.model.quantities import many, show_duration, show_size
 from shoal.report.data_source import HttpSource
 from shoal.report.summary import Failure, Tally, done_of, live_of, summary_lines, tally_run, task_of, units_of
 
@@ -249,6 +250,7 @@ def tell_end(
         info = source.run(watch.run)
         tally = watch.tally if complete and watch.tally.adds_up(info) else tally_run(source, watch.run, info)
         wall = info["finished"] - info["created"] if info["finished"] is not None else None
+        fetched = _fetch(watch, source, info)
         status = 0 if info["counts"].get("succeeded", 0) == info["total"] and not tally.not_whole else FAILED
         if own_status:
             status = exit_status(source.task(f"{watch.run}.1"))
@@ -265,10 +267,27 @@ def tell_end(
         elif not quiet or status:
             happened = [f"    {sentence}" for sentence in tally.happened()]
             lines = [*summary_lines(info, tally, wall), *(["  what happened:", *happened] if happened else [])]
-            print_lines(clean(line) for line in [*lines, f"  rows: shoal results {watch.run}"])
+            print_lines(clean(line) for line in [*lines, *fetched, f"  rows: shoal results {watch.run}"])
             for task, message in list(tally.not_whole.items())[:SHOWN_NOT_WHOLE]:
                 say(f"warning: {task} succeeded, but {clean(message)}")
         return status
+
+
+def _fetch(watch: Watch, source: HttpSource, info: Json) -> list[str]:
+    """Bring outputs that are on the server into the run's directory, if that is here; returns a line about them."""
+    has_outputs = any(array["task"].get("outputs") for array in info["arrays"])
+    if not (has_outputs and info["cwd"] and os.path.isdir(info["cwd"])):
+        return []
+    from shoal.cli.output.kept_files import fetch_outputs  # most runs have none
+
+    try:
+        if not watch.session.runs_elsewhere(watch.client):
+            return []
+        done = fetch_outputs(watch.client, source, watch.run, info["cwd"])
+    except ShoalError as error:
+        say(f"warning: outputs were not fetched: {error.line}; `shoal get {watch.run}` tries again")
+        return []
+    return [f"  {many(done.files, 'output')} fetched ({show_size(done.size)})"] if done.files else []
 
 
 def exit_status(found: Json) -> int:

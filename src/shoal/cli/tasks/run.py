@@ -33,14 +33,16 @@ from shoal.cli.tasks.submission import PARENTS, Draft, draft_command, draft_file
 from shoal.client.client import Client
 from shoal.client.element_files import ElementFiles
 from shoal.client.environment import environment_digest, environment_field
+from shoal.client.sent_files import SentFiles, may_send
 from shoal.client.visible_files import VisibleFiles
 from shoal.model.errors import BadInput, ShoalError, Unreachable
 from shoal.model.limits import MAX_COMPARED
-from shoal.model.quantities import many
+from shoal.model.quantities import many, show_size
 from shoal.model.task.shell_quote import fill_shell
 from shoal.model.task.spec import OWN, Spec, Submission
 from shoal.model.task.sweep import Value, fill, holes, show_value
 
+SENDING_EVERY = 3.0  # seconds between two lines about files that are being sent
 PILOT_WITHIN = 5.0  # seconds that the pilot of an embedded server may take to come
 SHOWN = 3  # commands that --dry-run renders per spec
 REUSES = 5  # results taken over that --resume --dry-run names
@@ -261,11 +263,8 @@ def send(
     """Submit, and again with the same key if the server ended meanwhile, so that nothing runs twice. `dry_run`: only ask
     what would become of it."""
     client = session.client()
-    look = VisibleFiles()
-    tasks = [
-        {**table, "visible": look.of(spec, draft.submission.cwd)}
-        for table, spec in zip(draft.document["tasks"], draft.submission.specs, strict=True)
-    ]
+    sends = not dry_run and any(map(may_send, draft.submission.specs)) and session.runs_elsewhere(client)
+    tasks = _with_files(client, draft, sends)
     document = {**draft.document, "tasks": tasks, **environment_field(client.url)}
     document.setdefault("key", f"auto-{os.urandom(16).hex()}")
     files = ElementFiles(draft.submission)
@@ -284,6 +283,26 @@ def send(
             raise
         client = session.client()  # an idle embedded server may just have been ending
         return _submit(client, document, draft), client
+
+
+def _with_files(client: Client, draft: Draft, sends: bool) -> list[dict[str, Any]]:
+    """The tables of the tasks with the files that they name: evidence for hosts that see them and, if it `sends`, the content
+    of inputs and programs for hosts that do not."""
+    look, told = VisibleFiles(), time.monotonic()
+
+    def tell(files: int, size: int) -> None:
+        nonlocal told
+        if time.monotonic() - told > SENDING_EVERY:
+            told = time.monotonic()
+            say(f"sending files: {files:,} so far, {show_size(size)}")
+
+    sent, tables = SentFiles(client.put_blob, tell), []
+    for table, spec in zip(draft.document["tasks"], draft.submission.specs, strict=True):
+        is_sent = sends and may_send(spec)
+        content = sent.of(spec, draft.submission.cwd) if is_sent else {}
+        visible = look.of(spec, draft.submission.cwd, is_sent)
+        tables.append({**table, "visible": visible, **({"content": content} if content else {})})
+    return tables
 
 
 def _submit(client: Client, document: dict[str, Any], draft: Draft) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from shoal.engine.records import NO_NEEDS, Array, Attempt, Chunk
@@ -48,6 +49,9 @@ def lease_of(array: Array, attempt: Attempt, state_dir: str, proof: str = "") ->
     if task is not None and task.special is not None:
         lease = altered(lease, restored=task.special.files, part=task.special.part)
     lease = lease if is_plain or lease.function else single(lease)
+    if spec.content:
+        params = [parameters(spec, element - array.first)] if spec.sweep is not None else []
+        lease = altered(lease, content=_content(spec, params))
     if spec.units is not None:
         # By its first unit, not by its number: the same units have the same seed in whichever run `--resume` finds them.
         lease = altered(lease, env={**lease.env, "SHOAL_SEED": str(seed_of(array.run.seed, spec.units.first))})
@@ -58,7 +62,16 @@ def lease_of_chunk(chunk: Chunk, low: int, high: int, state_dir: str, proof: str
     """The lease of elements low .. high - 1 of a chunk."""
     shared = _shared(chunk.array, chunk.array.spec, state_dir)
     lease = _lease(chunk.array, shared, str(chunk.attempt(low)), low, high, proof, chunk.precedence)
+    if chunk.array.spec.content:
+        lease = altered(lease, content=_content(chunk.array.spec, lease.params))
     return lease if chunk.lane is None else altered(lease, lane=chunk.lane.name)
+
+
+def _content(spec: Spec, params: Sequence[dict[str, Value]]) -> dict[str, str]:
+    """The content of the files that these elements read: a sweep may have a file for each of its tasks."""
+    texts = [*spec.inputs, *spec.command[:1]]
+    named = dict.fromkeys(fill(text, values) for values in params for text in texts) if params else texts
+    return {name: spec.content[name] for name in named if name in spec.content}
 
 
 def _room(needs: Needs) -> Capacity:

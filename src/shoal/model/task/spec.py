@@ -14,6 +14,7 @@ from shoal.model.states import Rerun
 from shoal.model.task import field_values as read
 from shoal.model.task import task_field as kind
 from shoal.model.task.checks import whole
+from shoal.model.task.content import read_content
 from shoal.model.task.sweep import Sweep
 from shoal.model.task.task_field import Option, entry, fields_with, share_defaults, task_fields
 from shoal.model.task.units import Units, read_units
@@ -245,6 +246,10 @@ class Spec:
         "`shoal.Executor` write it for the files that a task names and the directory that it asks for.",
         f"{limits.MAX_VISIBLE} paths", matching="key", lease="same",
         same_result="it decides where the task runs, not what it does")
+    content: dict[str, str] = entry(dict, kind.TABLE, read_content,
+        "What is in the files that it reads, by their names, as blobs: a pilot that does not see the submitter's files fetches "
+        "them. `shoal` writes it where tasks may run on other hosts.", f"{limits.MAX_CONTENT:,} files",
+        functions="never", lease="made", same_result="files are compared as such, wherever they come from")
     # fmt: on
 
     @classmethod

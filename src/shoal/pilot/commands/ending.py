@@ -59,7 +59,8 @@ class End:
             if made.lease.checkpoint and self._may_go_on and report.cause != "host_unfit":
                 report = self._keep(report, blobs)
             elif report.outcome == "succeeded":
-                stage.collect(made)
+                kept = stage.collect(made, blobs)
+                report = replace(report, result=kept) if kept else report
         except NoSpace as error:
             report = replace(report, outcome="returned", cause=error.cause, message=str(error), evidence="no_space")
         except StageError as error:

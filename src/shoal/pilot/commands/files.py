@@ -52,16 +52,10 @@ def not_visible(path: str) -> str:
 def bring(path: str, base: str, own_dir: str, rewritten: frozenset[str] = frozenset()) -> str:
     """Put one input into the own directory; returns its name there. `rewritten` are never linked."""
     source = os.path.realpath(os.path.join(base, path))
-    name = os.path.normpath(path)
-    if os.path.isabs(path) or name.startswith(".."):
-        name = os.path.basename(name)
-    target = os.path.join(own_dir, name)
     try:
         if not stat.S_ISREG(os.stat(source).st_mode):
             raise StageError("stage_in", f"input {path} is not a plain file")
-        os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
-        if os.path.lexists(target):
-            raise StageError("stage_in", f"two inputs are named {name}")
+        name, target = _place_input(path, own_dir)
         # What the task is going to rewrite must not be the submitter's own file.
         if name in rewritten or not _link(source, target):
             shutil.copyfile(source, target)
@@ -73,6 +67,33 @@ def bring(path: str, base: str, own_dir: str, rewritten: frozenset[str] = frozen
             raise NoSpace(own_dir, error, f"input {path} was brought in") from None
         raise StageError("stage_in", f"input {path} cannot be brought in: {error.strerror or error}") from None
     return name
+
+
+def put_input(path: str, source: str, own_dir: str, mode: int) -> str:
+    """Put an input that was fetched into the own directory; returns its name there. It is a copy, since the task may write
+    to it, and the file that was fetched serves others."""
+    try:
+        name, target = _place_input(path, own_dir)
+        with open(os.open(target, _NEW, 0o600), "wb") as writer, open(source, "rb") as reader:
+            shutil.copyfileobj(reader, writer, 1 << 20)
+            os.fchmod(writer.fileno(), mode & 0o700 | 0o600)
+    except OSError as error:
+        if disk_space.is_full(error):
+            raise NoSpace(own_dir, error, f"input {path} was brought in") from None
+        raise StageError("stage_in", f"input {path} cannot be brought in: {error.strerror or error}") from None
+    return name
+
+
+def _place_input(path: str, own_dir: str) -> tuple[str, str]:
+    """The name of an input in the own directory, and its path; its folder is made."""
+    name = os.path.normpath(path)
+    if os.path.isabs(path) or name.startswith(".."):
+        name = os.path.basename(name)
+    target = os.path.join(own_dir, name)
+    os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+    if os.path.lexists(target):
+        raise StageError("stage_in", f"two inputs are named {name}")
+    return name, target
 
 
 def _link(source: str, target: str) -> bool:
@@ -111,9 +132,7 @@ def check_names(names: Sequence[str], what: str, cause: str) -> None:
 def carry(own_dir: str, name: str, part: str, umask: int) -> None:
     """Move one output from the own directory to its part file."""
     with _open_below(own_dir, name, "output") as (within, source):
-        found = os.fstat(source)
-        if found.st_uid != os.getuid() or found.st_nlink != 1:
-            raise _refused(name, "a second name of another file")
+        check_single(source, name)
         try:
             make_folders(os.path.dirname(part), umask)
             remove(part)
@@ -123,6 +142,14 @@ def carry(own_dir: str, name: str, part: str, umask: int) -> None:
                 raise NoSpace(os.path.dirname(part), error, f"output {name} was brought there") from None
             message = f"output {name} cannot be brought to {os.path.dirname(part)}: {error.strerror}"
             raise StageError("stage_out", message) from None
+
+
+def check_single(fd: int, name: str) -> os.stat_result:
+    """Refuse an output that is a second name of another file [input E47]; returns what is known of it."""
+    found = os.fstat(fd)
+    if found.st_uid != os.getuid() or found.st_nlink != 1:
+        raise _refused(name, "a second name of another file")
+    return found
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ from typing import NamedTuple, Optional
 from shoal.model.ids import parse_attempt, run_text
 from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_BODY
+from shoal.model.task.content import parse_content
 from shoal.pilot.commands import checkpoint, container, setup
 from shoal.pilot.commands.files import (
     NoSpace,
@@ -31,7 +32,10 @@ from shoal.pilot.commands.files import (
     bring,
     carry,
     check_names,
+    check_single,
     make_stream_file,
+    open_below,
+    put_input,
     remove_tree,
 )
 from shoal.pilot.commands.streams import remove
@@ -39,6 +43,7 @@ from shoal.pilot.commands.visibility import Visibility
 from shoal.pilot.guard.start_progress import StartStage
 from shoal.pilot.host.disk_space import is_full
 from shoal.pilot.uplink.blobs import Blobs, NoBlob
+from shoal.wire.kept_files import KeptFile, pack
 from shoal.wire.messages import Lease
 
 _ALLOWED = frozenset({"PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "SHELL"})
@@ -112,7 +117,7 @@ class Staging:
     def is_slow(self, lease: Lease) -> bool:
         """True if there may be large files to move, so that the loop should not do it itself."""
         is_known = self.visibility.is_known(lease.visible)
-        has_files = lease.restored or lease.stdout or lease.stderr or lease.stdin_data
+        has_files = lease.restored or lease.stdout or lease.stderr or lease.stdin_data or lease.content
         return lease.own or not lease.cwd or bool(has_files) or not is_known or self._see(lease.env_file) is None
 
     # --- before
@@ -123,9 +128,10 @@ class Staging:
             raise NotVisible(missing)
         seen = self._see(lease.env_file)
         sees_cwd = self._sees_cwd(lease, seen)
-        if not sees_cwd and (lease.inputs or lease.outputs or lease.stdout or lease.stderr):
-            what = "declared inputs and outputs" if lease.inputs or lease.outputs else "files of stdout and stderr"
-            raise StageError("stage_in", f"this host cannot see the submitter's files, so {what} cannot be moved")
+        if not sees_cwd and (lease.stdout or lease.stderr):
+            raise StageError(
+                "stage_in", "this host cannot see the submitter's files, so files of stdout and stderr cannot be moved"
+            )
         check_names(lease.outputs, "output", "stage_out")
         own = lease.own or not sees_cwd
         name = _file_name(lease.attempt)
@@ -141,8 +147,7 @@ class Staging:
                 made.argv = ["/bin/sh", made.script]
             made.own = self._own(lease, made.cwd, gpus)
             if made.own_dir:
-                for path in lease.inputs:
-                    made.brought.append(bring(path, lease.cwd, made.own_dir, frozenset(lease.outputs)))
+                self._bring_inputs(made, blobs)
             if lease.stdin is not None:
                 made.stdin = _find_stdin(lease, made.own_dir)
             elif lease.stdin_data:
@@ -159,6 +164,37 @@ class Staging:
             self._remove(made)
             raise
         return made
+
+    def _bring_inputs(self, made: Prepared, blobs: Optional[Blobs]) -> None:
+        """Put the inputs into the own directory: from the submitter's, or where that is not seen from the server. Folders of
+        outputs are made, as a command expects that was written for a directory where they are."""
+        lease = made.lease
+        for path in lease.inputs:
+            if made.sees:
+                made.brought.append(bring(path, lease.cwd, made.own_dir, frozenset(lease.outputs)))
+            else:
+                made.brought.append(self._fetch(made, path, blobs))
+        program = lease.command[0] if lease.command else ""
+        if program in lease.content and not made.sees and program not in lease.inputs:
+            made.brought.append(self._fetch(made, program, blobs))
+        for name in lease.outputs if not made.sees else ():
+            os.makedirs(os.path.dirname(os.path.join(made.own_dir, name)), mode=0o700, exist_ok=True)
+
+    def _fetch(self, made: Prepared, path: str, blobs: Optional[Blobs]) -> str:
+        """Put one file, whose content is on the server, into the own directory; returns its name there."""
+        text = made.lease.content.get(path)
+        if text is None or blobs is None:
+            why = "its content was not sent along" if text is None else "this pilot has no way to its content"
+            raise StageError("stage_in", f"this host cannot see the submitter's files: of input {path} {why}")
+        content = parse_content(text)
+        try:
+            source = blobs.fetch(content.digest)
+        except NoBlob as error:
+            raise StageError("stage_in", f"input {path} cannot be fetched: {error}") from None
+        try:
+            return put_input(path, source, made.own_dir, content.mode)
+        finally:
+            blobs.free(content.digest)
 
     def _receive_stdin(self, made: Prepared, name: str, blobs: Optional[Blobs]) -> None:
         """Put the bytes that were sent as standard input into a file."""
@@ -310,14 +346,17 @@ class Staging:
         return found
 
     # --- after
-    def collect(self, made: Prepared) -> None:
-        """Move the declared outputs of a successful attempt beside their final paths; they must be there."""
+    def collect(self, made: Prepared, blobs: Optional[Blobs] = None) -> str:
+        """Move the declared outputs of a successful attempt beside their final paths; they must be there. Where those are not
+        seen they are kept on the server, and what is returned names them (`wire/kept_files`)."""
         lease = made.lease
+        if not made.sees and lease.outputs:
+            return self._keep_outputs(made, blobs)
         if not made.own_dir:
             for name in lease.outputs:
                 if not os.path.exists(os.path.join(lease.cwd, name)):
                     raise StageError("output_missing", f"output {name} was not written")
-            return
+            return ""
         try:
             for name in lease.outputs:
                 final = os.path.join(lease.cwd, name)
@@ -327,6 +366,27 @@ class Staging:
         except StageError:
             self._drop_parts(made)
             raise
+        return ""
+
+    def _keep_outputs(self, made: Prepared, blobs: Optional[Blobs]) -> str:
+        if blobs is None:
+            raise StageError("stage_out", "this pilot has no way to keep outputs")
+        names = made.lease.outputs
+        for name in names:
+            with open_below(made.own_dir, name, "output"):
+                pass  # all of them, before the first is sent
+        run, kept = run_text(parse_attempt(made.lease.attempt).run), {}
+        for name in names:
+            try:
+                with open_below(made.own_dir, name, "output") as fd:
+                    found = check_single(fd, name)
+                    kept[name] = KeptFile(blobs.store_file(fd, run), found.st_size, found.st_mode & 0o777)
+            except NoBlob as error:
+                raise StageError("stage_out", f"output {name} cannot be kept on the server: {error}") from None
+        try:
+            return pack(kept)
+        except ValueError as error:
+            raise StageError("stage_out", str(error)) from None
 
     def new_files(self, made: Prepared) -> list[str]:
         """Files in an own directory that are neither inputs nor outputs: the first hundred."""

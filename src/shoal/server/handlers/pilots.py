@@ -27,6 +27,7 @@ from shoal.server.http.messages import Response
 from shoal.server.http.request import Call, answer
 from shoal.wire.chunk import shift
 from shoal.wire.http.requests import DrainRequest
+from shoal.wire.kept_files import unpack
 from shoal.wire.messages import PROTOCOL, Exchange, Register
 from shoal.wire.old_protocol import NONCES_SINCE, for_protocol
 
@@ -122,19 +123,22 @@ class PilotsHandler(CallHandler):
         return answer(reply if exchange.protocol == PROTOCOL else for_protocol("Reply", reply, exchange.protocol))
 
     def _claim_results(self, exchange: Exchange, pilot: Pilot) -> None:
-        """Have the runs hold the blobs of large results, of reports that may count."""
+        """Have the runs hold the blobs of large results and of kept outputs, of reports that may count."""
         results = [(report.attempt, 0, report.result) for report in exchange.reports if report.result]
         results += [(batch.attempt, at, text) for batch in exchange.batches for at, text in enumerate(batch.result)]
-        large = [result for result in results if result[2].startswith("sha256:")]
+        large = [(first, at, [text]) for first, at, text in results if text.startswith("sha256:")]
+        large += [
+            (first, at, kept) for first, at, text in results if (kept := [f.digest for f in unpack(text).values()])
+        ]
         if not large:
             return
         state = self.service.engine.state
         named: dict[int, list[str]] = {}
         proofs = Proofs(state.lease_key, pilot.names, exchange.proofs)
-        for first, at, text in large:
+        for first, at, texts in large:
             attempt = shift(parse_attempt(first), at)
             if may_report(state, pilot, attempt, proofs):
-                named.setdefault(attempt.run, []).append(text)
+                named.setdefault(attempt.run, []).extend(texts)
         for number, digests in named.items():
             run = state.runs.get(number)
             with contextlib.suppress(NotFound):  # readers of the result get an error: its blob is missing

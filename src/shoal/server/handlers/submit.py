@@ -16,6 +16,7 @@ from shoal.model.errors import BadInput, Refused, echo
 from shoal.model.file_names import LOGS, environment_name
 from shoal.model.ids import TaskId, parse_run, run_text
 from shoal.model.limits import MAX_ENV_BYTES, MAX_ENV_ITEMS
+from shoal.model.task.content import parse_content
 from shoal.model.task.spec import Submission
 from shoal.server.private_files import write_private
 from shoal.server.service import Service
@@ -152,7 +153,8 @@ def blobs_of(submission: Submission) -> list[str]:
         for spec in submission.specs
         for text in (spec.function, spec.initializer, spec.finalizer, spec.modules, spec.stdin_data, *spec.calls)
     )
-    return list(dict.fromkeys(text for text in texts if text.startswith("sha256:")))
+    contents = (parse_content(text).digest for spec in submission.specs for text in spec.content.values())
+    return list(dict.fromkeys([*(text for text in texts if text.startswith("sha256:")), *contents]))
 
 
 def _flag(value: Any, field: str) -> bool:

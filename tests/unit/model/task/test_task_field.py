@@ -85,6 +85,10 @@ CHANGES: dict[str, tuple[dict[str, Any], Any]] = {
     "checkpoint": (COMMAND, ["a.state"]),
     "checkpoint_every": ({**COMMAND, "checkpoint": ["a.state"]}, "5m"),
     "visible": (COMMAND, {"/ann": f"need dir {'a' * 16} 12 - {'b' * 16}"}),
+    "content": (
+        {"command": ["sim", "{x}"], "inputs": ["in"], "params": {"x": "1..2"}},
+        {"in": f"sha256:{'a' * 64} 644"},
+    ),
 }
 
 

@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
+from shoal.model.blobs import digest_of
 from shoal.pilot.commands import setup
 from shoal.pilot.commands.files import StageError
 from shoal.pilot.commands.staging import PilotFacts, Prepared, Staging
+from shoal.pilot.uplink.blobs import NoBlob
 from shoal.wire import payload
+from shoal.wire.kept_files import unpack
 from shoal.wire.messages import Capacity, Lease
 
 PILOT_ENV = {"PATH": "/bin", "LC_ALL": "C", "SHOAL_TOKEN": "secret", "AWS_KEY": "secret", "HOME": "/data/p"}
@@ -163,11 +166,72 @@ def test_two_inputs_of_one_name_are_refused(site: Site) -> None:
         site.prepare(own=True, inputs=[str(site.home / "p" / "same"), str(site.home / "q" / "same")])
 
 
-def test_files_cannot_be_staged_where_they_are_not_seen(site: Site) -> None:
-    with pytest.raises(StageError, match="this host cannot see the submitter's files"):
-        site.prepare(visible=False, inputs=["a"])
-    with pytest.raises(StageError, match="this host cannot see the submitter's files"):
-        site.prepare(visible=False, outputs=["a"])
+class FakeBlobs:
+    """Blobs in a directory, as `uplink.blobs.Blobs` has them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.lent = folder, 0
+        folder.mkdir()
+
+    def add(self, data: bytes) -> str:
+        digest = digest_of([data])
+        (self.folder / digest.partition(":")[2]).write_bytes(data)
+        return digest
+
+    def fetch(self, digest: str) -> str:
+        path = self.folder / digest.partition(":")[2]
+        if not path.exists():
+            raise NoBlob("there is no such blob")
+        self.lent += 1
+        return str(path)
+
+    def free(self, digest: str) -> None:
+        self.lent -= 1
+
+    def store_file(self, fd: int, run: str = "", patience: float | None = None, use: str = "") -> str:
+        assert run == "r1"
+        return self.add(os.pread(fd, 1 << 20, 0))
+
+
+def test_where_they_are_not_seen_files_come_from_the_server_or_the_task_fails(site: Site, tmp_path: Path) -> None:
+    blobs = FakeBlobs(tmp_path / "blobs")
+    program, data = blobs.add(b"#!/bin/sh"), blobs.add(b"data")
+    content = {"./sim": f"{program} 755", "deep/in": f"{data} 444", "gone": f"sha256:{'0' * 64} 644"}
+    lease = site.lease(visible=False, command=["./sim"], inputs=["deep/in"], outputs=["a/out"], content=content)
+    made = site.stage.prepare(lease, (), blobs)  # type: ignore[arg-type]
+    own_dir = Path(made.own_dir)
+    assert (own_dir / "sim").read_bytes() == b"#!/bin/sh"
+    assert (own_dir / "deep" / "in").read_bytes() == b"data"
+    assert [oct((own_dir / name).stat().st_mode & 0o777) for name in ("sim", "deep/in")] == ["0o700", "0o600"]
+    assert (own_dir / "a").is_dir(), "a command that was written for a directory with this folder finds it"
+    assert blobs.lent == 0
+    (own_dir / "deep" / "in").write_text("changed")  # its own copy: what was fetched serves others
+    assert blobs.add(b"data") == data
+    for inputs, text in ((["other"], "was not sent along"), (["gone"], "there is no such blob")):
+        with pytest.raises(StageError, match=text):
+            site.stage.prepare(site.lease(visible=False, inputs=inputs, content=content), (), blobs)  # type: ignore[arg-type]
+    with pytest.raises(StageError, match="no way to its content"):
+        site.prepare(visible=False, inputs=["deep/in"], content=content)
+    with pytest.raises(StageError, match="files of stdout and stderr"):
+        site.prepare(visible=False, stdout="/nowhere/out")
+
+
+def test_where_they_are_not_seen_outputs_are_kept_on_the_server(site: Site, tmp_path: Path) -> None:
+    blobs = FakeBlobs(tmp_path / "blobs")
+    made = site.stage.prepare(site.lease(visible=False, outputs=["out", "b/c"]), (), blobs)  # type: ignore[arg-type]
+    (Path(made.own_dir) / "out").write_bytes(b"one")
+    (Path(made.own_dir) / "out").chmod(0o640)
+    with pytest.raises(StageError, match="output b/c was not written"):
+        site.stage.collect(made, blobs)  # type: ignore[arg-type]
+    (Path(made.own_dir) / "b" / "c").write_bytes(b"")
+    (Path(made.own_dir) / "b" / "c").chmod(0o755)
+    found = unpack(site.stage.collect(made, blobs))  # type: ignore[arg-type]
+    assert {name: (file.size, file.mode) for name, file in found.items()} == {"out": (3, 0o640), "b/c": (0, 0o755)}
+    assert Path(blobs.fetch(found["out"].digest)).read_bytes() == b"one"
+    (Path(made.own_dir) / "out").unlink()
+    (Path(made.own_dir) / "out").symlink_to("/etc/passwd")
+    with pytest.raises(StageError, match="output_refused"):
+        site.stage.collect(made, blobs)  # type: ignore[arg-type]
 
 
 def test_stdin_is_found_or_named(site: Site) -> None:

@@ -22,6 +22,7 @@ from shoal.server.handlers.pilots import PilotsHandler
 from shoal.server.handlers.policy import PolicyHandler
 from shoal.server.handlers.runs import RunsHandler
 from shoal.server.handlers.server import ServerHandler
+from shoal.server.handlers.sites import SitesHandler
 from shoal.server.http.routes import ROUTES, RULES, Route
 
 PARTS: dict[str, type] = {
@@ -37,6 +38,7 @@ PARTS: dict[str, type] = {
     "policy": PolicyHandler,
     "manage": ManageHandler,
     "peek": PeekHandler,
+    "sites": SitesHandler,
 }
 each_route = pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 

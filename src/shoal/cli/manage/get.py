@@ -1,0 +1,59 @@
+"""`shoal get`: the outputs of tasks that ran where your files are not seen."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from shoal.cli.completion import complete_runs
+from shoal.cli.output.kept_files import fetch_outputs
+from shoal.cli.output.tables import clean, print_json, print_table
+from shoal.cli.session import Session, common_options, say
+from shoal.model.errors import BadInput
+from shoal.model.quantities import many, show_size
+from shoal.report.data_source import HttpSource
+from shoal.report.kept_outputs import outputs_of
+
+
+@click.command()
+@click.argument("run", metavar="RUN", shell_complete=complete_runs)
+@click.argument("patterns", metavar="[PATTERN]...", nargs=-1)
+@click.option("--to", metavar="DIR", help="Where to [default: the run's directory].")
+@click.option("--list", "is_list", is_flag=True, help="Only list them.")
+@common_options
+def get(run: str, patterns: tuple[str, ...], to: str | None, is_list: bool, as_json: bool, server: str | None) -> None:
+    """Fetch the declared outputs of tasks that ran on hosts which do not see your files.
+
+    Those commands keep their outputs on the server. `shoal run`, `sweep` and `wait` fetch them at the end; this command fetches
+    them again, or those of a run that nobody waited for. A file that is there already with the same content is left as it is.
+
+    \b
+    Examples:
+      shoal get r12
+      shoal get r12 'out/*.json' --to results
+      shoal get r12 --list
+    """
+    session = Session(server)
+    run = session.find_run(run)
+    with session.client_for(run) as client:
+        source = HttpSource(client)
+        if is_list:
+            found = list(outputs_of(source, run, patterns))
+            if as_json:
+                print_json({"outputs": [{"task": one.task, "name": one.name, **one.file._asdict()} for one in found]})
+                return
+            rows = [(one.task, clean(one.name), show_size(one.file.size)) for one in found]
+            print_table(("task", "output", "size"), rows, f"{run} has no outputs on the server")
+            return
+        folder = os.path.abspath(to) if to is not None else str(source.run(run)["cwd"])
+        if not folder or (to is None and not os.path.isdir(folder)):
+            raise BadInput(
+                f"the directory of {run} is not here", code="no_such_directory", field="--to", hint="name one: --to DIR"
+            )
+        done = fetch_outputs(client, source, run, folder, patterns)
+    if as_json:
+        print_json({"directory": folder, **done._asdict()})
+    else:
+        same = f"; {many(done.same, 'file')} there already" if done.same else ""
+        say(f"{many(done.files, 'file')}, {show_size(done.size)}, fetched to {clean(folder)}{same}")

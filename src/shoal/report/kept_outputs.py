@@ -1,0 +1,107 @@
+"""The outputs that a run's tasks left on the server: which there are, and how they come into a directory [ADR 0046].
+
+Their names come from pilots, so only those count that the tasks declared. A file is written beside its place and renamed;
+one that is there already with the same bytes is left as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from shoal.client.client import Client
+from shoal.client.config import echo_path
+from shoal.model.errors import Refused
+from shoal.model.task.sweep import fill
+from shoal.report.data_source import OUTCOME, Source
+from shoal.wire.kept_files import KeptFile, unpack
+from shoal.wire.task import parse_spec
+
+_ELEMENT, _RESULT = OUTCOME.index("element"), OUTCOME.index("result")
+
+
+class Output(NamedTuple):
+    """One output of a task that is on the server."""
+
+    task: str
+    name: str
+    file: KeptFile
+
+
+class Fetched(NamedTuple):
+    """What was fetched."""
+
+    files: int
+    size: int
+    same: int  # files that were there already
+
+
+def outputs_of(source: Source, run: str, patterns: Sequence[str] = ()) -> Iterator[Output]:
+    """The outputs of a run that are on the server, in the order of its tasks; `patterns`: those whose names fit one."""
+    specs = sorted(
+        ((int(array["first"]), parse_spec(array["task"])) for array in source.run(run)["arrays"]),
+        key=lambda one: one[0],
+    )
+    if not any(spec.outputs for _, spec in specs):
+        return
+    for outcome in source.outcomes(run, values=True):
+        kept = unpack(outcome[_RESULT] or "")
+        if not kept:
+            continue
+        element = int(outcome[_ELEMENT])
+        first, spec = next(one for one in reversed(specs) if one[0] <= element)
+        params = spec.sweep.at(element - first) if spec.sweep is not None else None
+        for text in spec.outputs:
+            name = fill(text, params) if params is not None else text
+            if name in kept and (not patterns or any(fnmatch.fnmatch(name, pattern) for pattern in patterns)):
+                yield Output(f"{run}.{element}", name, kept[name])
+
+
+def fetch(client: Client, outputs: Iterator[Output], folder: str, tell: Callable[[Fetched], None]) -> Fetched:
+    """Bring outputs into a directory; of two with one name the later task's stays."""
+    done = Fetched(0, 0, 0)
+    for output in outputs:
+        path = os.path.join(folder, output.name)
+        if _is_same(path, output.file):
+            done = done._replace(same=done.same + 1)
+        else:
+            _write(client, output, path)
+            done = Fetched(done.files + 1, done.size + output.file.size, done.same)
+        tell(done)
+    return done
+
+
+def _is_same(path: str, file: KeptFile) -> bool:
+    try:
+        if os.path.getsize(path) != file.size:
+            return False
+        with open(path, "rb") as found:
+            return f"sha256:{hashlib.file_digest(found, 'sha256').hexdigest()}" == file.digest
+    except OSError:
+        return False
+
+
+def _write(client: Client, output: Output, path: str) -> None:
+    part = f"{path}.{os.getpid()}.part"
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(part, "xb") as file:
+            client.save_blob(output.file.digest, file)
+            os.chmod(file.fileno(), output.file.mode & ~_umask())
+        os.replace(part, path)
+    except OSError as error:
+        message = f"{echo_path(output.name)} of {output.task} cannot be written: {error.strerror}"
+        raise Refused(message, code="not_written", hint="make space or choose another directory: --to DIR") from None
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(part)
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from shoal.wire.kept_files import KeptFile, pack, unpack
+
+FILE = KeptFile(f"sha256:{'a' * 64}", 12, 0o755)
+
+
+def test_outputs_come_back_as_they_were_named() -> None:
+    files = {"out/1.json": FILE, "ä": FILE._replace(size=0, mode=0o600)}
+    assert unpack(pack(files)) == files
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "AAAA", f"sha256:{'a' * 64}", '{"kept":', '{"kept":[]}', '{"kept":{"a":[]}}', '{"kept":{"a":["b",1,1]}}',
+        json.dumps({"kept": {"a": [FILE.digest, -1, 420]}}, separators=(",", ":")),
+        json.dumps({"kept": {"a": [FILE.digest, "x", 420]}}, separators=(",", ":")),
+        json.dumps({"kept": {str(at): list(FILE) for at in range(1_001)}}, separators=(",", ":")),
+    ],
+)  # fmt: skip
+def test_what_is_no_such_text_names_no_outputs(text: str) -> None:
+    assert unpack(text) == {}
+
+
+def test_too_many_names_are_refused_where_they_are_made() -> None:
+    with pytest.raises(ValueError, match="64 KiB"):
+        pack({f"{at:0200}": FILE for at in range(300)})
