@@ -87,7 +87,7 @@ def test_files_are_found_after_a_fifth_of_the_peers_died_without_a_word() -> Non
 
 
 def test_hostile_peers_hide_files_but_name_no_false_holder() -> None:
-    """[security S4]: what is not found is asked of the server, which knows; what is found is proven by its digest."""
+    """[ADR 0046]: what is not found is asked of the server, which knows; what is found is proven by its digest."""
     mesh = built(3, hostile=0.3)
     files = publish(mesh)
     found = look(mesh, files)

@@ -1,5 +1,5 @@
 """Keys and ids of the table: whole numbers of 256 bits, compared by XOR. A key is the digest of a file, an id is given by the
-server [LBO III.A; Kademlia].
+server [LBO D2].
 """
 
 from __future__ import annotations

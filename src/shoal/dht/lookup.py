@@ -1,7 +1,7 @@
 """One lookup: which peers to ask next, until the closest ones to a key have answered or a holder is known.
 
 Each answer brings contacts that are closer to the key; a few are asked at a time. A lookup along several disjoint paths asks
-no peer twice, and follows what one path hears on that path only, so that one hostile peer misleads one path [security S4].
+no peer twice, and follows what one path hears on that path only, so that one hostile peer misleads one path [ADR 0046].
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One pilot as a peer of its site's table: who has which file, asked and answered [LBO III.A; ADR 0046]. Pure.
+"""One pilot as a peer of its site's table: who has which file, asked and answered [LBO D2; ADR 0046]. Pure.
 
 `handle(event, now)` takes an event and returns the actions to perform; `deadline()` says when the next `Tick` is due. Rules:
 (1) a peer that is not a member of the mesh is neither answered nor remembered; (2) a request without an answer in time is a
@@ -303,7 +303,7 @@ class Peer:
                 self._ask(keeper, request, None, now, actions)
 
     def _leave(self, now: float, actions: list[Action]) -> None:
-        """Hand on the records that we keep, and tell all contacts [LBO III.A]."""
+        """Hand on the records that we keep, and tell all contacts [LBO D2]."""
         self.records.remove_holder(self.own.id)
         for key in self.records:
             holders = self.records.holders(key, now)

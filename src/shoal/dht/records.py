@@ -1,8 +1,8 @@
 """The records that a peer keeps for others: of each digest, who said that it has the file, and until when that is believed.
 
-A record is a hint, never a proof [architecture A10]. A second holder of a known file is appended [LBO III.A]. All is bounded:
+A record is a hint, never a proof [ADR 0046]. A second holder of a known file is appended [LBO D3]. All is bounded:
 of a full record a random holder is dropped, and of full records a random one, so that nobody can drive out a chosen one
-[security S4].
+[ADR 0046].
 """
 
 from __future__ import annotations

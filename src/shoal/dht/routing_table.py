@@ -1,7 +1,7 @@
 """The contacts that a peer knows, in buckets by their distance.
 
 A full bucket drops the contact that was seen least recently, unlike the original Kademlia, which keeps old contacts:
-pilots live for about as long as their batch system lets them, so that an old one is not a safe one [LBO III.A].
+pilots live for about as long as their batch system lets them, so that an old one is not a safe one [LBO D3].
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def _write(client: Client, output: Output, path: str) -> None:
         message = f"{echo_path(output.name)} of {output.task} cannot be written: {error.strerror}"
         raise Refused(message, code="not_written", hint="make space or choose another directory: --to DIR") from None
     finally:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             os.unlink(part)
 
 

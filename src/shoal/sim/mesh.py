@@ -1,4 +1,4 @@
-"""Peers of one site's table on a virtual clock [LBO III.A]: they join, publish, ask, leave, die and lie. The peers are the
+"""Peers of one site's table on a virtual clock [LBO D2]: they join, publish, ask, leave, die and lie. The peers are the
 product's own `dht.peer`.
 """
 

@@ -1,4 +1,4 @@
-"""Messages between the pilots of a site [LBO III.A; ADR 0046]: plain frozen dataclasses, encoded by `codec`.
+"""Messages between the pilots of a site [LBO D2; ADR 0046]: plain frozen dataclasses, encoded by `codec`.
 
 Ids and keys travel as 64 hexadecimal digits. A request has a number that its reply repeats. Every list is bounded; whoever
 sends more is not listened to.

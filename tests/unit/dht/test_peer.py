@@ -43,7 +43,7 @@ def test_a_stranger_is_neither_answered_nor_remembered() -> None:
 
 
 def test_messages_that_break_a_bound_are_ignored_and_counted() -> None:
-    """E64."""
+    """Strangers and broken messages cost a counter each, and no answer."""
     one = peer()
     many = [wire.PeerAddress(show_key(id), "10.0.0.9:1") for id in range(10_000)]
     one.handle(Join((B,)), 0.0)

@@ -30,7 +30,7 @@ def check(records: Records) -> None:
 
 
 def test_a_second_holder_is_appended_and_the_latest_is_named_first() -> None:
-    """[LBO III.A]: a store of a known key appends."""
+    """[LBO D3]: a store of a known key appends."""
     records = Records(Random(1))
     for id in (1, 2, 3, 1):
         assert records.store(9, contact(id), 10.0, id)

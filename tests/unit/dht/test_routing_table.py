@@ -11,7 +11,7 @@ def contact(id: int) -> Contact:
 
 
 def test_a_full_bucket_drops_the_contact_that_was_seen_least_recently() -> None:
-    """[LBO III.A]: unlike the original, which keeps the oldest."""
+    """[LBO D3]: unlike the original, which keeps the oldest."""
     table = RoutingTable(0, 0.0, size=3)
     for id in (0b1000, 0b1001, 0b1010):
         assert table.note_seen(contact(id)) is None

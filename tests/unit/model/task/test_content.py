@@ -20,7 +20,7 @@ def test_a_content_has_one_text() -> None:
     ["", DIGEST, f"{DIGEST} ", f"{DIGEST} 7555", f"{DIGEST} 8aa", f"{DIGEST.upper()} 644", f"md5:{'a' * 32} 644"],
 )
 def test_what_is_none_is_refused(text: str) -> None:
-    """E49."""
+    """[input E49]."""
     with pytest.raises(BadInput):
         read_content({"in": text}, "content")
 
