@@ -19,6 +19,7 @@ from shoal.sched.provisioning.view import (
     PILOTMONITOR,
     PILOTMONITOR_REPAIRED,
     POLICIES,
+    RULE_LIMITS,
     SHOAL,
     Ask,
     DemandRule,
@@ -28,7 +29,7 @@ from shoal.sched.provisioning.view import (
     misfit,
 )
 
-__all__ = ["POLICIES", "Ask", "DemandRule", "Need", "Plan", "SiteView", "plan"]
+__all__ = ["POLICIES", "RULE_LIMITS", "Ask", "DemandRule", "Need", "Plan", "SiteView", "plan"]
 
 
 def plan(

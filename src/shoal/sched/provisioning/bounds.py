@@ -55,7 +55,7 @@ class SiteBounds:
         wall = int(max(min(seconds, site.max_seconds), min(site.min_seconds, site.max_seconds), 1.0))
         allowed = max(0, min(count, self._open))
         if allowed < count and not self.held_back:
-            self.held_back = self._full()
+            self.held_back = self._full(allowed)
         if self._budget is not None and allowed:
             if least is not None and cores * wall > self._budget:
                 wall = int(max(least, min(site.min_seconds, site.max_seconds), min(wall, self._budget // cores), 1.0))
@@ -75,9 +75,10 @@ class SiteBounds:
                 return
         self.asks.append(ask)
 
-    def _full(self) -> str:
+    def _full(self, allowed: int) -> str:
+        """The bound that is reached with so many more."""
         site = self.site
-        if site.pilots + self.asked >= site.max_pilots:
+        if site.pilots + self.asked + allowed >= site.max_pilots:
             return f"it has all of its {site.max_pilots} pilots"
         if site.empty:
             return f"its last {site.empty} pilots got no task, so few wait there at once"

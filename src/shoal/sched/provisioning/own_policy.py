@@ -1,10 +1,10 @@
-"""Shoal's own policy: as many cores as the work is worth, in pilots that fit it, from the site that gives them soonest.
+"""Shoal's own policy: all the cores that let the work end sooner, in pilots that fit it, and none that come too late.
 
-For each group of tasks, the wanted cores are its work (tasks x cores x seconds) over a horizon: a few tasks one after another
-on each core, or the shortest queue wait if that is longer. Sites are walked from the shortest wait on. At each, the work
-that is left when its pilots would start is what earlier ones do not do until then; pilots that run or wait count first, and
-what is still lacking is asked for. Of tasks whose duration is not known, a few scouts run first, and twice as many as run
-already after that.
+For each group of tasks the sites are walked from the shortest wait on. At each, the tasks are counted that will still be left
+when a pilot asked for now has done its first ones: cores that run, or come from sites with shorter waits, do whole tasks until
+then. Each task that is left is worth a core. Pilots that wait already cover a part, and the rest is asked for, as far as the
+site's bounds allow. Pilots of a site that never started one are not counted on, so the others are asked, too. Pilots that
+wait are cancelled if the tasks would end without them, though there were some more of them.
 """
 
 from __future__ import annotations
@@ -18,24 +18,32 @@ from shoal.sched.provisioning.view import DemandRule, Need, SiteView, core_share
 
 POOR = 0.2  # fitness below which one pilot waits at a site at once
 MINUTE = 60.0
+ROUNDING = 1e-9
 
 
 class Supply:
     """Cores of a site that no group of tasks counts on yet."""
 
     def __init__(self, site: SiteView) -> None:
-        self.running = max(0, site.cores)
+        self.free = max(0, min(site.free_cores, site.cores))
+        self.busy = max(0, site.cores - self.free)
         self.queued = max(0, site.queued_cores)
         self.kept = max(0, site.queued_cores)  # as `queued`, with more than what is wanted counted as of use
 
-    def take(self, cores: float, keep: float) -> tuple[int, int]:
-        """Count on so many cores, as far as they are there: those that run, and those that wait."""
-        self.kept -= min(self.kept, max(0, math.ceil(keep) - self.running))
-        running = min(self.running, math.ceil(cores))
-        queued = min(self.queued, max(0, math.ceil(cores) - running))
-        self.running -= running
+    def take_running(self, cores: int) -> tuple[int, int]:
+        """Count on so many cores of pilots that run, as far as they are there: free ones, and busy ones."""
+        free = min(self.free, cores)
+        busy = min(self.busy, cores - free)
+        self.free -= free
+        self.busy -= busy
+        return free, busy
+
+    def take_queued(self, cores: int, keep: int) -> int:
+        """Count on so many cores of pilots that wait, as far as they are there; `keep` of them are of some use."""
+        self.kept -= min(self.kept, keep)
+        queued = min(self.queued, cores)
         self.queued -= queued
-        return running, queued
+        return queued
 
 
 class _Coming(NamedTuple):
@@ -68,74 +76,67 @@ def _ask_for_need(
 ) -> None:
     waits = {site.name: expected_wait(rule, site) for site in sites}
     order = sorted(sites, key=lambda site: (_octave(waits[site.name]), -site.rank, waits[site.name], site.name))
-    if need.seconds is None:
-        _scout(rule, need, order, bounds, supply)
-        return
-    seconds = max(1.0, need.seconds)
-    horizon = max(rule.turnovers * seconds, min(waits.values()))
-    coming: list[_Coming] = []
+    seconds = rule.usual_seconds if need.seconds is None else max(1.0, need.seconds)
+    turns = max(1, int(max(rule.turnovers, rule.worth * min(waits.values()) / seconds)))  # tasks of one core
+    running: list[_Coming] = []
     for site in order:
-        share, wait = core_share(need, site), waits[site.name]
-        work = need.tasks * share * seconds
-        left = work - sum(one.cores * max(0.0, wait - one.after) for one in coming)
-        useful = min(left / horizon, float(need.tasks * share)) - sum(one.cores for one in coming)
-        if useful <= 0.0:
-            continue
-        useful = math.ceil(useful / share - 1e-9) * share  # whole tasks
-        running, queued = supply[site.name].take(useful, useful * rule.keep)
-        lacking = useful - running - queued
-        asked = 0
-        if lacking > 0:
+        free, busy = supply[site.name].take_running(need.tasks * core_share(need, site))
+        # What a busy core does now is half done on average.
+        running += [_Coming(free, 0.0), _Coming(busy, seconds / 2.0)]
+    tasks = need.tasks if need.seconds is not None else _scouts(rule, need, running)
+    queued = {site.name: _Coming(supply[site.name].queued * _trust(rule, site), waits[site.name]) for site in order}
+    for site in order:
+        share = core_share(need, site)
+        others = [*running, *(one for name, one in queued.items() if name != site.name)]
+        useful = _cores_for(tasks, share, waits[site.name], turns, seconds, others)
+        wanted = math.ceil(useful * (1.0 + rule.over) / share) * share  # which of them start first is not known
+        # A pilot that waits may start now: it is given up only if the tasks would end without it even then.
+        kept = max(wanted, _cores_for(rule.keep * tasks, share, 0.0, turns, seconds, running))
+        there = supply[site.name].take_queued(wanted, kept)
+        if wanted > there:
             # By what can come, not by what is wanted: a pilot that ends early costs another wait in the queue.
-            there = sum(one.cores for one in coming) + running + queued
-            room = bounds[site.name].open * site.pilot_cores
-            asked = _ask_cores(
-                rule, need, site, bounds[site.name], lacking, left / max(1.0, there + min(lacking, room))
-            )
-        if running:
-            coming.append(_Coming(running, 0.0))
-        if queued or asked:
-            coming.append(_Coming((queued + asked) * site.fitness / (1.0 + rule.over), wait))
+            room = there + min(wanted - there, bounds[site.name].open * site.pilot_cores)
+            each = tasks * share / max(1.0, sum(one.cores for one in others) + room)
+            there += _ask_cores(rule, need, site, bounds[site.name], wanted - there, each)
+        queued[site.name] = _Coming(there * _trust(rule, site), waits[site.name])
 
 
-def _scout(
-    rule: DemandRule,
-    need: Need,
-    order: Sequence[SiteView],
-    bounds: Mapping[str, SiteBounds],
-    supply: Mapping[str, Supply],
-) -> None:
-    """Tasks of unknown duration: a few cores, spread over the first sites, and twice what runs once they run."""
-    running = sum(supply[site.name].running for site in order)
-    first = max(rule.scouts, math.ceil(rule.scout_share * need.tasks)) * max(1, need.cores)
-    target = min(need.tasks * max(1, need.cores), max(first, 2 * running))
-    for site in order:
-        target -= sum(supply[site.name].take(target, target * rule.keep))
-    each = max(1, math.ceil(target / max(1, need.cores) / len(order)))  # tasks of one site
-    for attempt in (each, need.tasks):  # what one site cannot take goes to the others
-        for site in order:
-            if target > 0:
-                share = core_share(need, site)
-                cores = min(attempt * share, math.ceil(target / share) * share)
-                why = f"{need.tasks} tasks wait whose duration is not known yet, so a few pilots try them first"
-                target -= _split(site, bounds[site.name], cores, share, rule.scout_seconds, why, site.min_seconds)
+def _trust(rule: DemandRule, site: SiteView) -> float:
+    """The part of a site's waiting cores that is counted on: none where no pilot ever started."""
+    return 0.0 if site.wait is None else site.fitness / (1.0 + rule.over)
 
 
-def _ask_cores(
-    rule: DemandRule, need: Need, site: SiteView, bound: SiteBounds, cores: float, seconds_left: float
-) -> int:
-    """Ask for cores for `seconds_left` of work each; how many were granted."""
-    assert need.seconds is not None
-    share, seconds = core_share(need, site), max(1.0, need.seconds)
+def _cores_for(tasks: float, share: int, wait: float, turns: int, seconds: float, coming: Sequence[_Coming]) -> int:
+    """Cores for the tasks that are left when those that start after a wait have done their turns. The others do whole tasks
+    until then."""
+    end = wait + turns * seconds
+    done = sum(one.cores * max(0, int((end - one.after) / seconds + ROUNDING)) for one in coming) / share
+    return math.ceil(max(0.0, tasks - done) / turns - ROUNDING) * share
+
+
+def _scouts(rule: DemandRule, need: Need, coming: Sequence[_Coming]) -> int:
+    """Of tasks whose duration is not known: how many are counted. Some at first, and as many again as run once they do."""
+    running = sum(one.cores for one in coming) / max(1, need.cores)
+    return min(need.tasks, max(rule.scouts, math.ceil(rule.scout_share * need.tasks), int(running)))
+
+
+def _ask_cores(rule: DemandRule, need: Need, site: SiteView, bound: SiteBounds, cores: int, tasks_each: float) -> int:
+    """Ask for cores for so many tasks each, one after another; how many were granted."""
+    share = core_share(need, site)
+    if need.seconds is None:
+        why = f"{need.tasks} tasks wait whose duration is not known yet"
+        return _split(site, bound, cores, share, rule.scout_seconds, why, site.min_seconds)
+    seconds = max(1.0, need.seconds)
     one = seconds * rule.margin + rule.start_seconds
-    rounds = max(1.0, math.ceil(seconds_left / seconds - 1e-9))
+    rounds = max(1.0, math.ceil(tasks_each - ROUNDING))
     if rounds > 1.0:  # not at the end of a run: pilots that end while much waits cost another wait each
         rounds = max(rounds, rule.rounds, rule.waits * expected_wait(rule, site) / seconds)
     # One task in twenty takes longer than its 0.95 quantile, and it would be killed again and again in a pilot made for that.
-    work = max(rounds * rule.margin, rule.tail) * seconds
-    wall = math.ceil((work + rule.start_seconds) / MINUTE) * MINUTE
-    why = f"{need.tasks} tasks of about {seconds:.0f} s wait, and {cores:.0f} more cores are worth their start"
-    return _split(site, bound, math.ceil(cores), share, wall, why, min(one, site.max_seconds))
+    work = max(rounds * rule.margin, rule.tail) * seconds + rule.start_seconds
+    # The first tasks that end are the short ones, so what is learned at first is too little: `shortest` covers the others.
+    wall = max(rule.shortest, math.ceil(work / MINUTE) * MINUTE)
+    why = f"{need.tasks} tasks of about {seconds:.0f} s wait, and {cores} more cores let them end sooner"
+    return _split(site, bound, cores, share, wall, why, min(one, site.max_seconds))
 
 
 def _split(site: SiteView, bound: SiteBounds, cores: int, share: int, wall: float, why: str, least: float) -> int:

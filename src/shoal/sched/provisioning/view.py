@@ -11,6 +11,32 @@ SHOAL = "shoal"
 PILOTMONITOR, PILOTMONITOR_REPAIRED = "pilotmonitor", "pilotmonitor-repaired"
 SIMPLE, HEURISTIC, HYBRID, GUIDED = "simple", "heuristic", "hybrid", "guided"
 POLICIES = (SHOAL, PILOTMONITOR, PILOTMONITOR_REPAIRED, SIMPLE, HEURISTIC, HYBRID, GUIDED)
+# The numbers of a policy that a person may choose, and what they may be; whole ones have whole limits.
+RULE_LIMITS: Mapping[str, tuple[float, float]] = {
+    "turnovers": (0.01, 1_000.0),
+    "worth": (0.0, 100.0),
+    "rounds": (1.0, 10_000.0),
+    "waits": (0.0, 1_000.0),
+    "tail": (1.0, 1_000.0),
+    "shortest": (0.0, 8_640_000.0),
+    "margin": (1.0, 100.0),
+    "start_seconds": (0.0, 86_400.0),
+    "over": (0.0, 10.0),
+    "keep": (1.0, 1_000.0),
+    "scouts": (1, 100_000),
+    "scout_share": (0.0, 1.0),
+    "scout_seconds": (60.0, 8_640_000.0),
+    "usual_seconds": (1.0, 8_640_000.0),
+    "usual_wait": (0.0, 8_640_000.0),
+    "empty_pause": (0.0, 86_400.0),
+    "longest_pause": (0.0, 864_000.0),
+    "pool": (0, 100_000),
+    "max_pending": (0, 100_000),
+    "guided": (0.0, 1.0),
+    "extra": (0, 100_000),
+    "per_site": (0, 100_000),
+    "per_round": (0, 100_000),
+}
 NOTHING_KNOWN: Mapping[str, bool] = {}
 
 
@@ -86,17 +112,20 @@ class DemandRule:
     """A policy by its name, and its numbers. The second half is for the papers' policies only."""
 
     policy: str = SHOAL
-    turnovers: float = 2.0  # tasks that a core gets, one after another, before more cores are asked for
+    turnovers: float = 1.0  # tasks that a core gets, one after another, before more cores are asked for
+    worth: float = 0.1  # the same as a time: this part of the shortest wait in a queue
     rounds: float = 10.0  # tasks that fit into the wall time of a pilot, one after another, unless the run ends before
     waits: float = 4.0  # wall time over the wait in the queue, at least, with the same exception
     tail: float = 5.0  # wall time of any pilot over what a task is expected to take
-    margin: float = 1.25  # wall time over what the tasks are expected to take
+    shortest: float = 14_400.0  # wall time of any pilot, where the site and its budget allow it
+    margin: float = 1.5  # wall time over what the tasks are expected to take
     start_seconds: float = 60.0  # of the wall time, before a pilot has its first task
-    over: float = 0.25  # how much more is asked for because other sites' queues are uncertain
+    over: float = 0.5  # how much more is asked for because queues are uncertain
     keep: float = 1.5  # pilots that wait are cancelled if there are more than this times what is wanted
     scouts: int = 4  # cores for tasks of which nothing is known yet
-    scout_share: float = 0.1  # of these tasks, if that is more
-    scout_seconds: float = 3_600.0
+    scout_share: float = 1.0  # of these tasks, if that is more
+    scout_seconds: float = 86_400.0  # wall time of a pilot for them
+    usual_seconds: float = 600.0  # of a task of which nothing is known
     usual_wait: float = 300.0  # in the queue of a site that has no history
     empty_pause: float = 60.0  # after an empty pilot; twice as long after each further one
     longest_pause: float = 3_600.0
@@ -110,6 +139,9 @@ class DemandRule:
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
             raise ValueError(f"{self.policy!r} is no policy: {', '.join(POLICIES)}")
+        for name, (low, high) in RULE_LIMITS.items():
+            if not low <= getattr(self, name) <= high:
+                raise ValueError(f"{name} of a policy has to be from {low:g} to {high:g}, not {getattr(self, name)!r}")
 
 
 def core_share(need: Need, site: SiteView) -> int:

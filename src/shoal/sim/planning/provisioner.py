@@ -77,6 +77,7 @@ class SimProvisioner:
         self._done: defaultdict[int, set[int]] = defaultdict(set)  # run -> elements that succeeded
         self._durations: defaultdict[tuple[int, int], list[float]] = defaultdict(list)  # by run and cores
         self._cut: defaultdict[tuple[int, int], float] = defaultdict(float)  # the longest of those that were cut off
+        self._counted: dict[int, tuple[int, Counter[int]]] = {}  # run -> successes, and what was ready then
         self.reasons: dict[str, str] = {}
 
     @property
@@ -145,11 +146,7 @@ class SimProvisioner:
         needs = []
         for run, final in sorted(settled.items()):
             done = self._done[run]
-            ready = Counter(
-                job.cores
-                for at, job in enumerate(jobs[run])
-                if at not in done and all(parent in done for parent in job.after)
-            )
+            ready = self._ready(run, jobs[run])
             failed = max(0, final - len(done))  # for good: which they are does not matter here
             for cores, count in sorted(ready.items()):
                 known = sorted(self._durations[run, cores])
@@ -160,6 +157,19 @@ class SimProvisioner:
                 if left > 0:
                     needs.append(Need(left, cores, seconds=seconds))
         return needs
+
+    def _ready(self, run: int, jobs: Sequence[Job]) -> Counter[int]:
+        """Tasks of a run that wait for no other, by their cores. Looked at anew only when another one has succeeded."""
+        done = self._done[run]
+        looked, found = self._counted.get(run, (-1, Counter()))
+        if looked != len(done):
+            found = Counter(
+                job.cores
+                for at, job in enumerate(jobs)
+                if at not in done and all(parent in done for parent in job.after)
+            )
+            self._counted[run] = (len(done), found)
+        return found
 
     def _learn(self, jobs: dict[int, Sequence[Job]]) -> None:
         attempts = self._ledger.record.attempts
