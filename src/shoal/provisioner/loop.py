@@ -6,7 +6,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 
@@ -16,7 +16,7 @@ from shoal.client.connection import embedded_server
 from shoal.model.errors import ShoalError, Unreachable
 from shoal.provisioner.site import Json, Site
 from shoal.provisioner.site_file import SiteFile
-from shoal.sched.demand import DemandRule, Need, Plan, SiteView, plan
+from shoal.sched.demand import DemandRule, Need, Plan, plan
 from shoal.wire.http.requests import SiteStatus
 
 log = logging.getLogger(__name__)
@@ -34,6 +34,7 @@ class Provisioner:
         self._target, self._file, self._clock = target, file, clock
         self._client: Client | None = None
         self._sites: dict[str, Site] = {}
+        self._rule = DemandRule()
         self._jobs: dict[str, Future[None]] = {}
         self._reported: dict[str, tuple[SiteStatus, float]] = {}
         self._stamp = (-1, -1)
@@ -93,7 +94,7 @@ class Provisioner:
         stamp = self._file.stamp()
         if stamp == self._stamp:
             return
-        configs = self._file.read()
+        configs, self._rule = self._file.read(), self._file.rule()
         for name, config in configs.items():
             known = self._sites.get(name)
             if known is None:
@@ -130,15 +131,7 @@ class Provisioner:
 
     def _act(self, demand: Json, now: float) -> None:
         """Plan, and begin what sites that have nothing to do shall do."""
-        views = [site.view(demand["pilots"], now) for site in self._sites.values()]
-        by_policy: dict[str, list[SiteView]] = {}
-        for view in views:
-            by_policy.setdefault(self._sites[view.name].config.policy, []).append(view)
-        for policy, group in by_policy.items():
-            needs = [
-                _need(row, [p for p in demand["pilots"] if p["site"] not in self._sites]) for row in demand["needs"]
-            ]
-            self._carry_out(plan(DemandRule(policy), needs, group, now, self._random.random), demand, now)
+        self._carry_out(make_plan(self._rule, demand, self._sites, now, self._random.random), demand, now)
 
     def _carry_out(self, found: Plan, demand: Json, now: float) -> None:
         for name, reason in found.reasons.items():
@@ -208,6 +201,15 @@ class Provisioner:
                 continue
             site.told(status)
             self._reported[name] = (site.status(), now)
+
+
+def make_plan(
+    rule: DemandRule, demand: Json, sites: Mapping[str, Site], now: float, draw: Callable[[], float]
+) -> Plan:
+    """What to ask of all sites: in one plan, since two that were planned apart would be asked for the same work."""
+    others = [pilot for pilot in demand["pilots"] if pilot["site"] not in sites]
+    needs = [_need(row, others) for row in demand["needs"]]
+    return plan(rule, needs, [site.view(demand["pilots"], now) for site in sites.values()], now, draw)
 
 
 def _need(row: Json, others: list[Json]) -> Need:

@@ -16,6 +16,7 @@ from shoal.client.config import echo_path, write_private
 from shoal.client.connection.provisioner_process import SITES
 from shoal.model.errors import BadInput, NotFound, Refused, echo
 from shoal.model.lazy_dataclass import dataclass
+from shoal.sched.demand import DemandRule
 from shoal.wire.did_you_mean import did_you_mean
 
 
@@ -35,7 +36,6 @@ class SiteConfig:
     min_seconds: float = 600.0
     memory: int = 0  # bytes of one pilot; 0: what the site gives
     budget: float | None = None  # core seconds
-    policy: str = "guided"
     python: str = "python3"
     directory: str = ""  # absolute, on the site; found by the probe
     ssh_config: str = ""
@@ -81,18 +81,42 @@ class SiteFile:
             raise NotFound(f"you have no site {echo(name)!r}", code="unknown_site", hint=hint)
         return sites[name]
 
+    def rule(self) -> DemandRule:
+        """The policy by which all sites together are asked for pilots."""
+        try:
+            return DemandRule(**self._document().get("provision", {}))
+        except (TypeError, ValueError) as error:
+            raise Refused(
+                f"{echo_path(self.path)} has no valid policy: {error}", code="bad_sites",
+                hint="choose one with `shoal site policy`",
+            ) from None  # fmt: skip
+
+    def set_rule(self, rule: DemandRule) -> None:
+        """Choose another policy; the provisioner takes it up at its next look."""
+        with self._locked():
+            usual = asdict(DemandRule())
+            chosen = {name: value for name, value in asdict(rule).items() if name == "policy" or value != usual[name]}
+            self._write({**self._document(), "provision": chosen})
+
     @contextlib.contextmanager
     def changing(self) -> Iterator[dict[str, SiteConfig]]:
         """Change the sites: what is in the mapping at the end is written. One process at a time."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(os.open(self.folder / f"{SITES}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with self._locked():
             document = self._document()
             sites = {row["name"]: _site(row) for row in document.get("sites", ())}
             yield sites
-            word = document.get("word") or secrets.token_hex(4)
-            rows = [asdict(site) for site in sites.values()]
-            write_private(self.path, json.dumps({"word": word, "sites": rows}, indent=1).encode())
+            self._write({**document, "sites": [asdict(site) for site in sites.values()]})
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(os.open(self.folder / f"{SITES}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _write(self, document: Mapping[str, Any]) -> None:
+        whole = {"word": secrets.token_hex(4), "sites": [], **document}
+        write_private(self.path, json.dumps(whole, indent=1).encode())
 
     def _document(self) -> dict[str, Any]:
         try:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -21,7 +22,8 @@ from shoal.model.quantities import many, parse_duration, parse_size, show_durati
 from shoal.provision import registry, site_url
 from shoal.provisioner.probe import probe
 from shoal.provisioner.site_file import SiteConfig, SiteFile
-from shoal.sched.demand import POLICIES
+from shoal.sched.demand import POLICIES, RULE_LIMITS, DemandRule
+from shoal.wire.did_you_mean import did_you_mean
 
 JOIN_WITHIN = 120.0  # seconds that `site add` waits for its test pilot
 REMOVED_WITHIN = 60.0
@@ -96,9 +98,6 @@ def _options(pairs: tuple[str, ...], **named: str | None) -> dict[str, str]:
     "--time", "wall", metavar="TIME", default="4h", show_default=True, help="The longest an allocation may last."
 )
 @click.option("--budget", metavar="HOURS", help="Core hours that may ever be used there, such as 500ch.")
-@click.option(
-    "--policy", type=click.Choice(POLICIES), default="guided", show_default=True, help="How many pilots are asked for."
-)
 @click.option("--python", default="python3", show_default=True, metavar="PATH", help="A Python 3.9 or newer there.")
 @click.option("--directory", default="", metavar="DIR", help="For scripts and logs there [default: ~/.shoal].")
 @click.option("--tunnel", type=click.Choice(("auto", "always", "never")), default="auto", show_default=True,
@@ -109,7 +108,7 @@ def _options(pairs: tuple[str, ...], **named: str | None) -> dict[str, str]:
 def add_site(
     name: str, url: str, account: str | None, partition: str | None, queue: str | None, qos: str | None,
     pairs: tuple[str, ...], cores: int | None, memory: str | None, max_pilots: int, min_pilots: int, max_queued: int,
-    wall: str, budget: str | None, policy: str, python: str, directory: str, tunnel: str, ssh_config: str, no_test: bool,
+    wall: str, budget: str | None, python: str, directory: str, tunnel: str, ssh_config: str, no_test: bool,
     as_json: bool, server: str | None,
 ) -> None:  # fmt: skip
     """Add a site: look at it, send one test pilot, and use it from now on.
@@ -129,7 +128,7 @@ def add_site(
     config = SiteConfig(
         name, url, _options(pairs, account=account, partition=partition, queue=queue, qos=qos), cores or 0, max_pilots,
         min_pilots, 0, max_queued, seconds, min(600.0, seconds), parse_size(memory, "--memory") if memory else 0,
-        _budget(budget), policy, python, directory, ssh_config, tunnel,
+        _budget(budget), python, directory, ssh_config, tunnel,
     )  # fmt: skip
     registry.make(parsed.backend, config.options)  # says what is wrong with them
     session = Session(server, changes=True)
@@ -214,7 +213,6 @@ def _row(session: Session, config: SiteConfig) -> dict[str, Any]:
     row: dict[str, Any] = {
         "name": config.name, "url": config.url, "pilots": 0, "cores": 0, "queued": 0, "state": "ok", "options": config.options,
         "directory": config.directory, "max_pilots": config.max_pilots, "max_seconds": config.max_seconds,
-        "policy": config.policy,
         "budget_core_hours": config.budget / SLOT_HOUR if config.budget is not None else None,
     }  # fmt: skip
     client = session.running()
@@ -254,6 +252,50 @@ def show_site(name: str, as_json: bool, server: str | None) -> None:
         return
     for key, value in row.items():
         click.echo(f"{key:18} {clean(value) if value not in (None, {}) else '-'}")
+
+
+@site.command("policy")
+@click.argument("chosen", metavar="[NAME|FILE]", required=False)
+@common_options
+def choose_policy(chosen: str | None, as_json: bool, server: str | None) -> None:
+    """Show or choose how many pilots your sites are asked for, of which shape, and where.
+
+    One policy plans all of your sites together. NAME is shoal (the default), or a paper's: pilotmonitor,
+    pilotmonitor-repaired, simple, heuristic, hybrid, guided. FILE is TOML with a table [provision]: a policy and its
+    numbers, as world files of `shoal simulate` have it (docs/howto/get-machines.md).
+
+    \b
+    Examples:
+      shoal site policy
+      shoal site policy guided
+      shoal site policy careful.toml
+    """
+    session = Session(server, changes=chosen is not None)
+    file = _file(session)
+    if chosen is not None:
+        file.set_rule(_policy(chosen))
+    rule = file.rule()
+    usual, found = asdict(DemandRule()), asdict(rule)
+    changed = ", ".join(
+        f"{name} = {value:g}" for name, value in found.items() if name in RULE_LIMITS and value != usual[name]
+    )
+    print_answer(
+        found, as_json, f"your sites are asked for pilots by {rule.policy}" + (f" with {changed}" if changed else "")
+    )
+
+
+def _policy(chosen: str) -> DemandRule:
+    """A policy by its name, or a file that describes one."""
+    if chosen in POLICIES:
+        return DemandRule(chosen)
+    if not Path(chosen).exists():
+        raise BadInput(
+            f"{echo(chosen)!r} is neither a policy nor a file", code="range", field="NAME",
+            hint=did_you_mean(chosen, list(POLICIES)),
+        )  # fmt: skip
+    from shoal.sim.planning.world_file import read_policy  # the simulator is not loaded for other commands
+
+    return read_policy(chosen)
 
 
 @site.command("ban")

@@ -9,7 +9,7 @@ from random import Random
 from shoal.model.errors import BadInput, echo
 from shoal.model.limits import MAX_ELEMENTS
 from shoal.model.policy import INTERVAL, MatchRule, Policy
-from shoal.sched.demand import POLICIES, DemandRule
+from shoal.sched.demand import POLICIES, RULE_LIMITS, DemandRule
 from shoal.sim.distributions import Distribution
 from shoal.sim.network import REPLY, REQUEST, Link
 from shoal.sim.planning.description import (
@@ -76,6 +76,18 @@ def read_workload(path: str) -> list[Part]:
     return parts
 
 
+def read_policy(path: str) -> DemandRule:
+    """Read a file with the table [provision] alone: a policy for a person's sites."""
+    whole = read_toml(path)
+    reader = whole.table("provision")
+    if reader is None:
+        raise whole.wrong("provision", 'is missing: [provision] policy = "shoal"')
+    rule = _rule(reader)
+    reader.close()
+    whole.close()
+    return rule
+
+
 def _pilots(reader: TableReader | None, whole: TableReader) -> Pilots:
     if reader is None:
         raise whole.wrong("pilots", "is missing: how many are asked for, [pilots] count = 10")
@@ -87,20 +99,23 @@ def _pilots(reader: TableReader | None, whole: TableReader) -> Pilots:
 def _provision(reader: TableReader | None) -> Provision | None:
     if reader is None:
         return None
-    usual, names = DemandRule(), tuple(POLICIES)
-    rule = DemandRule(
-        reader.text("policy", usual.policy, names),
-        turnovers=reader.number("turnovers", usual.turnovers, 0.01, 1_000.0),
-        over=reader.number("over", usual.over, 0.0, 10.0),
-        scouts=reader.whole("scouts", usual.scouts, 1, 100_000),
-        pool=reader.whole("pool", usual.pool, 0, 100_000),
-        max_pending=reader.whole("max_pending", usual.max_pending, 0, 100_000),
-    )
+    rule = _rule(reader)
     interval = reader.duration("interval", Provision().interval) or 0.0
     if interval < 1.0:
         raise reader.wrong("interval", "has to be a second or more")
     reader.close()
     return Provision(rule, interval)
+
+
+def _rule(reader: TableReader) -> DemandRule:
+    """A policy and its numbers; what is not there is as usual."""
+    usual, numbers = DemandRule(), {}
+    policy = reader.text("policy", usual.policy, POLICIES)
+    for name, (low, high) in RULE_LIMITS.items():
+        default = getattr(usual, name)
+        read = reader.whole if isinstance(default, int) else reader.number
+        numbers[name] = read(name, default, low, high)  # type: ignore[operator]  # whole ones have whole limits
+    return DemandRule(policy, **numbers)
 
 
 def _server(reader: TableReader | None) -> ServerTimes:

@@ -142,6 +142,7 @@ def test_own_measured_waits() -> None:
         ('[provision]\npolicy = "best"\n', "policy"),
         ("[provision]\ninterval = 0.1\n", "interval"),
         ("[provision]\nwish = 1\n", "wish"),
+        ("[provision]\nguided = 2\n", "guided has to be a number from 0 to 1"),
         ("[provision]\n[[site]]\nmin_pilots = 11\n", "min_pilots"),
     ],
 )
