@@ -22,6 +22,7 @@ class BatchQueue:
         self._waits = Random(f"{seed}/{site.name}/wait")
         self._others = Random(f"{seed}/{site.name}/background")
         self._busy = 0
+        self._is_serving = False
         self._queue: deque[Start] = deque()
         self._down_until = clock.now
         for downtime in site.downtimes:
@@ -49,11 +50,15 @@ class BatchQueue:
         self._serve()
 
     def _serve(self) -> None:
-        if self.is_down:
+        if self.is_down or self._is_serving:
             return
-        while self._queue and (not self._site.hosts or self._busy < self._site.hosts):
-            self._busy += 1
-            self._queue.popleft()()
+        self._is_serving = True  # a job that was cancelled gives its host back at once: the loop below goes on with it
+        try:
+            while self._queue and (not self._site.hosts or self._busy < self._site.hosts):
+                self._busy += 1
+                self._queue.popleft()()
+        finally:
+            self._is_serving = False
 
     def _go_down(self, end: float) -> None:
         self._down_until = max(self._down_until, end)

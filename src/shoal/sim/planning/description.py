@@ -70,6 +70,7 @@ class Provision:
     rule: DemandRule = DemandRule()
     interval: float = 30.0  # between two looks
     memory: float = 86_400.0  # seconds for which an ended pilot counts for the fitness of its site
+    idle_end: float = 60.0  # seconds without a task after which a pilot ends, at a look: of sites of the product
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import field
 
 from shoal.model.ids import parse_attempt
@@ -52,9 +53,9 @@ class Recorder:
         return len(self._open)
 
     @property
-    def running_attempts(self) -> list[str]:
-        """Their names."""
-        return list(self._open)
+    def running_since(self) -> Mapping[str, float]:
+        """Attempts whose payloads run now, and since when by the clock."""
+        return self._open
 
     def locate(self, task: int) -> tuple[int, int]:
         """The run and the index in it of a task of the record."""

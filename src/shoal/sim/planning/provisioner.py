@@ -15,13 +15,13 @@ from shoal.model.ids import parse_attempt
 from shoal.model.lazy_dataclass import dataclass
 from shoal.sched.demand import Ask, Need, SiteView, plan
 from shoal.sched.factory import COMPLETED, FAILED, PENDING, RUNNING, FactoryRule, SentPilot, fitness, remembered
+from shoal.sched.provisioning.durations import LIKELY, likely_seconds
 from shoal.sim.clock import Clock
 from shoal.sim.planning.description import Provision, Site
 from shoal.sim.planning.outcome import Recorder
 from shoal.sim.planning.workloads import Job
 
 LEARNED = 3  # tasks of a kind that have ended, from which on their duration is known
-LIKELY = 0.95
 RECENT = 20  # waits that are remembered for each site
 OPEN = (PENDING, RUNNING)
 DEFAULT_WALL = 14_400.0
@@ -50,6 +50,7 @@ class Allocation:
     changed: float = 0.0
     cancelled: bool = False
     had_task: bool = False
+    idle_since: float | None = None
     pilot: PilotOnHost | None = None
 
 
@@ -87,8 +88,8 @@ class SimProvisioner:
 
     def step(self, jobs: dict[int, Sequence[Job]], settled: dict[int, int]) -> None:
         """Look at what waits, and act. `settled`: of each open run, how many tasks are final."""
-        for one in self._allocations:
-            one.had_task = one.had_task or (one.pilot is not None and one.pilot.is_busy)
+        for one in list(self._allocations):
+            self._look_at(one)
         found = plan(
             self._provision.rule, self._needs(jobs, settled), [self._view(site) for site in self._sites],
             self._clock.now, self._draw,
@@ -103,6 +104,17 @@ class SimProvisioner:
             self._release(name, count)
         for ask in found.asks:
             self._ask(ask)
+
+    def _look_at(self, one: Allocation) -> None:
+        """Note whether a pilot works; one that has had nothing to do for a while ends, whatever waits."""
+        if one.pilot is None:
+            return
+        if one.pilot.is_busy:
+            one.had_task, one.idle_since = True, None
+        elif one.idle_since is None:
+            one.idle_since = self._clock.now
+        elif self._clock.now - one.idle_since >= self._provision.idle_end:
+            one.pilot.release()
 
     def _release(self, name: str, count: int) -> None:
         idle = [one for one in self._allocations if one.site == name and one.pilot is not None]
@@ -139,21 +151,21 @@ class SimProvisioner:
     # --- what a policy sees
     def _needs(self, jobs: dict[int, Sequence[Job]], settled: dict[int, int]) -> list[Need]:
         self._learn(jobs)
-        running: Counter[tuple[int, int]] = Counter()
-        for name in self._ledger.running_attempts:
+        running: defaultdict[tuple[int, int], list[float]] = defaultdict(list)  # seconds so far
+        for name, since in self._ledger.running_since.items():
             attempt = parse_attempt(name)
-            running[attempt.run, jobs[attempt.run][attempt.element - 1].cores] += 1
+            running[attempt.run, jobs[attempt.run][attempt.element - 1].cores].append(self._clock.now - since)
         needs = []
         for run, final in sorted(settled.items()):
             done = self._done[run]
             ready = self._ready(run, jobs[run])
             failed = max(0, final - len(done))  # for good: which they are does not matter here
             for cores, count in sorted(ready.items()):
-                known = sorted(self._durations[run, cores])
-                seconds = known[min(len(known) - 1, int(LIKELY * len(known)))] if len(known) >= LEARNED else None
+                known = self._durations[run, cores]
+                seconds = likely_seconds(known, running[run, cores]) if len(known) >= LEARNED else None
                 if seconds is not None and count <= (1.0 - LIKELY) * len(jobs[run]):
                     seconds = max(seconds, 2.0 * self._cut[run, cores])  # what is left may be what takes longest
-                left = count - running[run, cores] - failed
+                left = count - len(running[run, cores]) - failed
                 if left > 0:
                     needs.append(Need(left, cores, seconds=seconds))
         return needs
@@ -202,6 +214,7 @@ class SimProvisioner:
             limits.max_pilots, limits.min_pilots, limits.min_idle, limits.max_queued, site.slots, wall,
             min(limits.min_wall, wall), self._wait(site.name, queued), {}, limits.rank, fit.get(site.name, 1.0), False,
             self._empty[site.name], None, self._empty_at.get(site.name),
+            lives=tuple((one.cores, one.changed + one.wall - self._clock.now) for one in running),
         )  # fmt: skip
 
     def _wait(self, name: str, queued: Sequence[Allocation]) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from shoal.model.errors import BadInput, echo
 from shoal.model.limits import MAX_ELEMENTS
@@ -109,12 +110,15 @@ def _provision(reader: TableReader | None) -> Provision | None:
 
 def _rule(reader: TableReader) -> DemandRule:
     """A policy and its numbers; what is not there is as usual."""
-    usual, numbers = DemandRule(), {}
+    usual = DemandRule()
+    numbers: dict[str, Any] = {}
     policy = reader.text("policy", usual.policy, POLICIES)
     for name, (low, high) in RULE_LIMITS.items():
         default = getattr(usual, name)
-        read = reader.whole if isinstance(default, int) else reader.number
-        numbers[name] = read(name, default, low, high)  # type: ignore[operator]  # whole ones have whole limits
+        if isinstance(default, int):
+            numbers[name] = reader.whole(name, default, int(low), int(high))
+        else:
+            numbers[name] = reader.number(name, default, low, high)
     return DemandRule(policy, **numbers)
 
 
