@@ -203,9 +203,7 @@ class Provisioner:
             self._reported[name] = (site.status(), now)
 
 
-def make_plan(
-    rule: DemandRule, demand: Json, sites: Mapping[str, Site], now: float, draw: Callable[[], float]
-) -> Plan:
+def make_plan(rule: DemandRule, demand: Json, sites: Mapping[str, Site], now: float, draw: Callable[[], float]) -> Plan:
     """What to ask of all sites: in one plan, since two that were planned apart would be asked for the same work."""
     others = [pilot for pilot in demand["pilots"] if pilot["site"] not in sites]
     needs = [_need(row, others) for row in demand["needs"]]

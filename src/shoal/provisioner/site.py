@@ -92,6 +92,11 @@ class Site:
             empty_at=self.ledger.empty_at or None,
             budget_left=left,
             pilot_memory=config.memory or None,
+            lives=tuple(
+                (one.cores, one.started + one.seconds - now)
+                for one in self.ledger.allocations.values()
+                if one.joined and one.started is not None
+            ),
         )
 
     def status(self) -> SiteStatus:

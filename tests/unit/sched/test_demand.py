@@ -136,6 +136,13 @@ def test_pilots_that_run_or_wait_count_first() -> None:
     assert found.cancel == {"a": 2} and not found.release and "more pilots wait" in found.reasons["a"]
 
 
+def test_pilots_whose_allocation_ends_too_soon_are_not_counted_on() -> None:
+    site = SiteView("a", busy=4, cores=4, max_pilots=100, max_queued=100, wait=600.0)
+    need = [Need(4, seconds=600.0)]
+    assert not _exact(need, site._replace(lives=((4, 3_600.0),))).asks
+    assert _counts(_exact(need, site._replace(lives=((2, 3_600.0), (2, 500.0))))) == {"a": 2}
+
+
 def test_at_the_end_of_a_run_no_pilot_is_asked_for_that_would_come_when_the_work_is_over() -> None:
     """Complaint B3: the last tasks are packed onto what runs."""
     site = SiteView("a", busy=10, cores=10, max_pilots=100, max_queued=100, wait=3_600.0)

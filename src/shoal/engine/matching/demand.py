@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from shoal.engine.matching.classes import TaskClass
@@ -13,6 +14,7 @@ from shoal.engine.state import State
 from shoal.sched.expr.parse import parse
 from shoal.sched.expr.scalar import holds
 from shoal.sched.expr.tree import Both, show
+from shoal.sched.provisioning.durations import likely_seconds
 
 MOST_NEEDS = 200  # groups of tasks that are told apart
 MOST_TASKS = 1_000_000  # tasks of one group that are counted
@@ -60,13 +62,25 @@ def demand_of(state: State, owner: str) -> Demand:
     pilots = [pilot for pilot in state.pilots.values() if state.serves(pilot, owner)]
     queue = state.queue.owners.get(owner)
     classes = [queue.classes[where.serial] for where in queue.order[:MOST_NEEDS]] if queue is not None else []
-    needs = [_need(state, cls, pilots) for cls in classes]
+    ages = _ages(state, pilots)
+    needs = [_need(state, cls, pilots, ages.get(cls.base.serial, ())) for cls in classes]
     unfinished = sum(run.total - run.settled for run in state.runs.values() if run.owner == owner)
     return Demand([need for need in needs if need.tasks], [_pilot(pilot) for pilot in pilots], unfinished)
 
 
-def _need(state: State, cls: TaskClass, pilots: list[Pilot]) -> NeedRow:
-    key, learned = cls.key, cls.base.p95
+def _ages(state: State, pilots: list[Pilot]) -> dict[int, list[float]]:
+    """How long tasks have run that run now, by the class where their durations are learned."""
+    found: dict[int, list[float]] = {}
+    for pilot in pilots:
+        for attempt in pilot.live.values():
+            if attempt.started is not None:
+                cls = state.queue.class_of(state.task_of(attempt.id).array)
+                found.setdefault(cls.base.serial, []).append(state.now - attempt.started)
+    return found
+
+
+def _need(state: State, cls: TaskClass, pilots: list[Pilot], ages: Sequence[float]) -> NeedRow:
+    key, learned = cls.key, likely_seconds(cls.base.recent, ages)
     by_site = {site: not _excludes(cls, site) for site, _ in valid_reports(state, key.owner)}
     by_site.update(dict.fromkeys({pilot.site for pilot in pilots}, False))
     for pilot in pilots:

@@ -30,8 +30,10 @@ class Supply:
         self.queued = max(0, site.queued_cores)
         self.kept = max(0, site.queued_cores)  # as `queued`, with more than what is wanted counted as of use
 
-    def take_running(self, cores: int) -> tuple[int, int]:
-        """Count on so many cores of pilots that run, as far as they are there: free ones, and busy ones."""
+    def take_running(self, cores: int, ending: int) -> tuple[int, int]:
+        """Count on so many cores of pilots that run, as far as they are there: free ones, and busy ones. `ending`: cores of
+        pilots that end before they could do another task."""
+        cores = min(cores, max(0, self.free + self.busy - ending))
         free = min(self.free, cores)
         busy = min(self.busy, cores - free)
         self.free -= free
@@ -80,8 +82,9 @@ def _ask_for_need(
     turns = max(1, int(max(rule.turnovers, rule.worth * min(waits.values()) / seconds)))  # tasks of one core
     running: list[_Coming] = []
     for site in order:
-        free, busy = supply[site.name].take_running(need.tasks * core_share(need, site))
         # What a busy core does now is half done on average.
+        ending = sum(cores for cores, left in site.lives if left < 1.5 * seconds) if need.seconds is not None else 0
+        free, busy = supply[site.name].take_running(need.tasks * core_share(need, site), ending)
         running += [_Coming(free, 0.0), _Coming(busy, seconds / 2.0)]
     tasks = need.tasks if need.seconds is not None else _scouts(rule, need, running)
     queued = {site.name: _Coming(supply[site.name].queued * _trust(rule, site), waits[site.name]) for site in order}

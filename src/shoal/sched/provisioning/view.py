@@ -81,6 +81,7 @@ class SiteView(NamedTuple):
     empty_at: Optional[float] = None  # when the last of the empty ones ended
     pilot_memory: Optional[int] = None  # of one pilot of `pilot_cores`, in the unit of the needs; None: not known
     pilot_gpus: Optional[int] = None
+    lives: tuple[tuple[int, float], ...] = ()  # of pilots that run: cores, and seconds until their allocation ends
 
     @property
     def pilots(self) -> int:
@@ -125,7 +126,7 @@ class DemandRule:
     scouts: int = 4  # cores for tasks of which nothing is known yet
     scout_share: float = 1.0  # of these tasks, if that is more
     scout_seconds: float = 86_400.0  # wall time of a pilot for them
-    usual_seconds: float = 600.0  # of a task of which nothing is known
+    usual_seconds: float = 86_400.0  # of a task of which nothing is known: no core is counted on for a second one
     usual_wait: float = 300.0  # in the queue of a site that has no history
     empty_pause: float = 60.0  # after an empty pilot; twice as long after each further one
     longest_pause: float = 3_600.0
