@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shoal.model.errors import NotFound, echo
+from shoal.sim.papers.cms import pilotmonitor
 from shoal.sim.papers.diane import (
     balance,
     early_late_real,
@@ -32,6 +33,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         factory,
         filling,
         overhead,
+        pilotmonitor,
     )
 }
 

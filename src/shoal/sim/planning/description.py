@@ -71,6 +71,7 @@ class Provision:
     interval: float = 30.0  # between two looks
     memory: float = 86_400.0  # seconds for which an ended pilot counts for the fitness of its site
     idle_end: float = 60.0  # seconds without a task after which a pilot ends, at a look: of sites of the product
+    keeps_idle: bool = False  # pilots without a task are not released, as in the papers
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,8 @@ class SimProvisioner:
                 one.cancelled = True
                 self._allocations.remove(one)
         for name, count in found.release.items():
-            self._release(name, count)
+            if not self._provision.keeps_idle:
+                self._release(name, count)
         for ask in found.asks:
             self._ask(ask)
 
