@@ -31,7 +31,7 @@ from shoal.sim.planning.workloads import MERGING, Batch, Given, TwoSteps
 from shoal.sim.planning.world import PlanningWorld
 
 DIRECT, WAITING, SHOAL_WAITING = "direct", "waiting", "shoal, waiting"
-BEFORE = 100.0  # seconds for which pilots that wait are there before the workflow
+BEFORE = 100.0  # seconds, at least, for which pilots that wait are there before the workflow
 MINUTE = 60.0
 
 
@@ -81,6 +81,11 @@ def site_of(inputs: Inputs, most: int | None = None) -> Site:
     )
 
 
+def submitted_at(inputs: Inputs) -> float:
+    """When the workflow is submitted: at any time between two looks of the PilotMonitor."""
+    return BEFORE + Random(f"{inputs.seed}/submission").uniform(0.0, inputs.settings["monitor_s"])
+
+
 def run_way(inputs: Inputs, batch: Batch, way: str, most: int | None = None) -> Outcome:
     """Run the workflow with the product's engine and agents. The paper's pilots ask for work at intervals; Shoal's are told."""
     settings = inputs.settings
@@ -96,17 +101,15 @@ def run_way(inputs: Inputs, batch: Batch, way: str, most: int | None = None) -> 
         task_start=Constant(settings["shoal_task_start_s"]) if is_own else Uniform(0.0, settings["pull_s"]),
         provision=None if is_waiting else Provision(DemandRule(way), every, keeps_idle=not is_own),
     )
-    return PlanningWorld(description, [Given(batch._replace(at=BEFORE))], inputs.seed).run()
+    return PlanningWorld(description, [Given(batch._replace(at=submitted_at(inputs)))], inputs.seed).run()
 
 
-def times_of(outcome: Outcome) -> list[JobTimes]:
-    """When each job began, ended and was known to have ended: the last one's notification is taken for all."""
+def times_of(outcome: Outcome, at: float) -> list[JobTimes]:
+    """When each job began, ended and was known to have ended after the submission: the last one's notification is taken for
+    all."""
     ended = {one.task: one for one in outcome.record.attempts if one.outcome == "succeeded"}
     notification = outcome.makespan - max(one.end for one in ended.values())
-    return [
-        JobTimes(one.start - BEFORE, one.end - BEFORE, one.end - BEFORE + notification)
-        for _, one in sorted(ended.items())
-    ]
+    return [JobTimes(one.start - at, one.end - at, one.end - at + notification) for _, one in sorted(ended.items())]
 
 
 def measure(inputs: Inputs) -> Measured:
@@ -121,7 +124,7 @@ def measure(inputs: Inputs) -> Measured:
     inputs.tick()
     ways = (PILOTMONITOR, WAITING)
     for way in (*ways, PILOTMONITOR_REPAIRED, OWN, SHOAL_WAITING) if inputs.engine else ways:
-        found[way] = Delays(batch, times_of(run_way(inputs, batch, way)))
+        found[way] = Delays(batch, times_of(run_way(inputs, batch, way), submitted_at(inputs)))
         inputs.tick()
     values: dict[str, float] = {}
     direct = found[DIRECT]
