@@ -42,7 +42,7 @@ def plan(
     if rule.policy in (PILOTMONITOR, PILOTMONITOR_REPAIRED):
         pilot_monitor(needs, bounds, rule.policy == PILOTMONITOR_REPAIRED)
     elif rule.policy == GUIDED:
-        follow_tasks(rule, needs, bounds)
+        follow_tasks(rule, needs, bounds, draw)
     elif rule.policy == SHOAL:
         supply = ask_for_work(rule, needs, bounds)
     else:

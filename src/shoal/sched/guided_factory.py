@@ -101,9 +101,10 @@ def overdue(rule: GuidedRule, waiting: Iterable[Waiting], now: float) -> list[st
     return [one.name for one in waiting if now - one.since >= rule.suspension]
 
 
-def place(rule: GuidedRule, count: int, sites: Sequence[Site], sent: int = 0, guided: int = 0) -> list[Order]:
+def place(rule: GuidedRule, count: int, sites: Sequence[Site], sent: int = 0, guided: float = 0) -> list[Order]:
     """Where so many pilots go, as far as sites have room. `sent` and `guided`: submissions before, and those of them that
-    were guided, so that the part holds over rounds. Guided pilots go to the best site that meets the requirement, the others
+    were guided, so that the part holds over rounds; who does not count passes a number from [0, 1) as the latter, anew each
+    time, so that it holds on average. Guided pilots go to the best site that meets the requirement, the others
     to the one with the fewest pilots."""
     load = {site.name: site.pilots for site in sites if not site.is_banned}
     ranks = {site.name: site.rank for site in sites if site.meets and site.name in load}

@@ -79,8 +79,9 @@ def _fitness(rule: DemandRule, sites: Mapping[str, SiteView]) -> dict[str, float
     return {name: site.fitness * (max(0.0, site.rank) / best if best > 0.0 else 1.0) for name, site in sites.items()}
 
 
-def follow_tasks(rule: DemandRule, needs: Sequence[Need], bounds: Mapping[str, SiteBounds]) -> None:
-    """The guided factory [GWP 3.4, 4.3]: as many pilots as tasks, a part of them where requirements and ranks point."""
+def follow_tasks(rule: DemandRule, needs: Sequence[Need], bounds: Mapping[str, SiteBounds], draw: Draw) -> None:
+    """The guided factory [GWP 3.4, 4.3]: as many pilots as tasks, a part of them where requirements and ranks point. Tasks
+    that run and the pilots that run them are left out on both sides."""
     kinds = [TaskKind(need.require, need.rank, need.priority, need.tasks) for need in needs]
     require = require_any(kinds)
     sites = [bound.site for bound in bounds.values()]
@@ -88,7 +89,7 @@ def follow_tasks(rule: DemandRule, needs: Sequence[Need], bounds: Mapping[str, S
     largest = max((site.pilot_cores for site in sites), default=1)
     tasks = sum(-(-need.tasks // max(1, largest // max(1, need.cores))) for need in needs)
     options = GuidedRule(1 << 30, rule.extra, rule.guided, rule.per_site, rule.per_round)
-    count = wanted(options, tasks, sum(site.pilots for site in sites))
+    count = wanted(options, tasks, sum(site.queued + site.idle for site in sites))
     places = [
         Site(site.name, site.pilots, site.meets.get(require, any(not misfit(need, site) for need in needs)), site.rank)
         for site in sites
@@ -96,7 +97,7 @@ def follow_tasks(rule: DemandRule, needs: Sequence[Need], bounds: Mapping[str, S
     ]
     while count > 0 and places:
         full = set()
-        for order in place(options, count, places):
+        for order in place(options, count, places, guided=draw()):
             if order.site not in full and _send(bounds[order.site], 1, f"{tasks} pilots for the tasks that wait"):
                 count -= 1
             else:

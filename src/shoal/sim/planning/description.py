@@ -70,8 +70,9 @@ class Provision:
     rule: DemandRule = DemandRule()
     interval: float = 30.0  # between two looks
     memory: float = 86_400.0  # seconds for which an ended pilot counts for the fitness of its site
-    idle_end: float = 60.0  # seconds without a task after which a pilot ends, at a look: of sites of the product
-    keeps_idle: bool = False  # pilots without a task are not released, as in the papers
+    idle_end: float | None = 60.0  # seconds without a task after which a pilot ends, at a look; None: never
+    keeps_idle: bool = False  # pilots without a task are not released when nothing waits, as in the papers
+    suspension: float | None = None  # after which a pilot that waits in a queue is given up
 
 
 @dataclass(frozen=True)
@@ -138,3 +139,4 @@ class Description:
     provision: Provision | None = None
     beats: bool = False  # also those without news
     horizon: float = 365 * 86_400.0  # after which the simulation gives up
+    speed_tag: str = ""  # the tag by which pilots tell the speed of their host when they register; empty: they do not

@@ -15,11 +15,12 @@ from shoal.model.ids import parse_attempt
 from shoal.model.lazy_dataclass import dataclass
 from shoal.sched.demand import Ask, Need, SiteView, plan
 from shoal.sched.factory import COMPLETED, FAILED, PENDING, RUNNING, FactoryRule, SentPilot, fitness, remembered
+from shoal.sched.guided_factory import GuidedRule, Waiting, overdue
 from shoal.sched.provisioning.durations import LIKELY, likely_seconds
 from shoal.sim.clock import Clock
 from shoal.sim.planning.description import Provision, Site
 from shoal.sim.planning.outcome import Recorder
-from shoal.sim.planning.workloads import Job
+from shoal.sim.planning.workloads import Batch
 
 LEARNED = 3  # tasks of a kind that have ended, from which on their duration is known
 RECENT = 20  # waits that are remembered for each site
@@ -70,7 +71,8 @@ class SimProvisioner:
         self._submit = submit
         self._draw = Random(f"{seed}/provisioner").random
         self._allocations: list[Allocation] = []  # those that wait or run
-        self._ended: list[Allocation] = []
+        self._ended: defaultdict[str, list[SentPilot]] = defaultdict(list)  # by site; those that are remembered
+        self._speeds: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=RECENT))
         self._waits: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=RECENT))
         self._empty: Counter[str] = Counter()
         self._empty_at: dict[str, float] = {}
@@ -86,20 +88,20 @@ class SimProvisioner:
         """True if any pilot waits or runs."""
         return bool(self._allocations)
 
-    def step(self, jobs: dict[int, Sequence[Job]], settled: dict[int, int]) -> None:
+    def step(self, runs: dict[int, Batch], settled: dict[int, int]) -> None:
         """Look at what waits, and act. `settled`: of each open run, how many tasks are final."""
         for one in list(self._allocations):
             self._look_at(one)
+        self._end_overdue()
         found = plan(
-            self._provision.rule, self._needs(jobs, settled), [self._view(site) for site in self._sites],
+            self._provision.rule, self._needs(runs, settled), [self._view(site) for site in self._sites],
             self._clock.now, self._draw,
         )  # fmt: skip
         self.reasons = found.reasons
         for name, count in found.cancel.items():
             queued = [one for one in self._allocations if one.site == name and one.status == PENDING]
             for one in queued[-count:]:  # the newest would have waited longest
-                one.cancelled = True
-                self._allocations.remove(one)
+                self._cancel(one)
         for name, count in found.release.items():
             if not self._provision.keeps_idle:
                 self._release(name, count)
@@ -110,12 +112,31 @@ class SimProvisioner:
         """Note whether a pilot works; one that has had nothing to do for a while ends, whatever waits."""
         if one.pilot is None:
             return
+        idle_end = self._provision.idle_end
         if one.pilot.is_busy:
             one.had_task, one.idle_since = True, None
         elif one.idle_since is None:
             one.idle_since = self._clock.now
-        elif self._clock.now - one.idle_since >= self._provision.idle_end:
+        elif idle_end is not None and self._clock.now - one.idle_since >= idle_end:
             one.pilot.release()
+
+    def note_speed(self, site: str, speed: float) -> None:
+        """A task told how fast its host is."""
+        self._speeds[site].append(speed)
+
+    def _cancel(self, one: Allocation) -> None:
+        one.cancelled = True
+        self._allocations.remove(one)
+
+    def _end_overdue(self) -> None:
+        """Give up pilots that wait in a queue for too long."""
+        suspension = self._provision.suspension
+        if suspension is None:
+            return
+        queued = {str(at): one for at, one in enumerate(self._allocations) if one.status == PENDING}
+        waiting = [Waiting(name, one.submitted) for name, one in queued.items()]
+        for name in overdue(GuidedRule(0, suspension=suspension), waiting, self._clock.now):
+            self._cancel(queued[name])
 
     def _release(self, name: str, count: int) -> None:
         idle = [one for one in self._allocations if one.site == name and one.pilot is not None]
@@ -132,7 +153,7 @@ class SimProvisioner:
     # --- what becomes of them
     def started(self, one: Allocation) -> None:
         """Its job has a host."""
-        one.status, one.changed = RUNNING, self._clock.now
+        one.status, one.changed, one.busy_at = RUNNING, self._clock.now, self._clock.now
         self._waits[one.site].append(self._clock.now - one.submitted)
 
     def ended(self, one: Allocation, well: bool) -> None:
@@ -142,7 +163,7 @@ class SimProvisioner:
         self._allocations.remove(one)
         one.had_task = one.had_task or (one.pilot is not None and one.pilot.is_busy)
         one.status, one.changed = COMPLETED if well else FAILED, self._clock.now
-        self._ended.append(one)
+        self._ended[one.site].append(SentPilot(one.site, one.status, one.changed))
         if one.had_task:
             self._empty[one.site] = 0
         elif not well:
@@ -150,50 +171,54 @@ class SimProvisioner:
             self._empty_at[one.site] = self._clock.now
 
     # --- what a policy sees
-    def _needs(self, jobs: dict[int, Sequence[Job]], settled: dict[int, int]) -> list[Need]:
-        self._learn(jobs)
+    def _needs(self, runs: dict[int, Batch], settled: dict[int, int]) -> list[Need]:
+        self._learn(runs)
         running: defaultdict[tuple[int, int], list[float]] = defaultdict(list)  # seconds so far
         for name, since in self._ledger.running_since.items():
             attempt = parse_attempt(name)
-            running[attempt.run, jobs[attempt.run][attempt.element - 1].cores].append(self._clock.now - since)
+            running[attempt.run, runs[attempt.run].jobs[attempt.element - 1].cores].append(self._clock.now - since)
         needs = []
         for run, final in sorted(settled.items()):
-            done = self._done[run]
-            ready = self._ready(run, jobs[run])
+            done, batch = self._done[run], runs[run]
+            ready = self._ready(run, batch)
             failed = max(0, final - len(done))  # for good: which they are does not matter here
             for cores, count in sorted(ready.items()):
                 known = self._durations[run, cores]
                 seconds = likely_seconds(known, running[run, cores]) if len(known) >= LEARNED else None
-                if seconds is not None and count <= (1.0 - LIKELY) * len(jobs[run]):
+                if seconds is not None and count <= (1.0 - LIKELY) * len(batch.jobs):
                     seconds = max(seconds, 2.0 * self._cut[run, cores])  # what is left may be what takes longest
                 left = count - len(running[run, cores]) - failed
+                if batch.at_once:
+                    left = min(left, batch.at_once - len(running[run, cores]))
                 if left > 0:
-                    needs.append(Need(left, cores, seconds=seconds))
+                    needs.append(Need(left, cores, seconds=seconds, rank=batch.rank))
         return needs
 
-    def _ready(self, run: int, jobs: Sequence[Job]) -> Counter[int]:
+    def _ready(self, run: int, batch: Batch) -> Counter[int]:
         """Tasks of a run that wait for no other, by their cores. Looked at anew only when another one has succeeded."""
         done = self._done[run]
+        if batch.at_once:  # alike and after no other: they need not be looked at one by one
+            return Counter({batch.jobs[0].cores: len(batch.jobs) - len(done)})
         looked, found = self._counted.get(run, (-1, Counter()))
         if looked != len(done):
             found = Counter(
                 job.cores
-                for at, job in enumerate(jobs)
+                for at, job in enumerate(batch.jobs)
                 if at not in done and all(parent in done for parent in job.after)
             )
             self._counted[run] = (len(done), found)
         return found
 
-    def _learn(self, jobs: dict[int, Sequence[Job]]) -> None:
+    def _learn(self, runs: dict[int, Batch]) -> None:
         attempts = self._ledger.record.attempts
         for one in attempts[self._read :]:
             if one.outcome == "succeeded":
                 run, at = self._ledger.locate(one.task)
                 self._done[run].add(at)
-                self._durations[run, jobs[run][at].cores].append(one.end - one.start)
+                self._durations[run, runs[run].jobs[at].cores].append(one.end - one.start)
             else:
                 run, at = self._ledger.locate(one.task)
-                key = (run, jobs[run][at].cores)
+                key = (run, runs[run].jobs[at].cores)
                 self._cut[key] = max(self._cut[key], one.end - one.start)
         self._read = len(attempts)
 
@@ -204,16 +229,18 @@ class SimProvisioner:
         busy = [
             one for one in running if one.pilot is None or one.pilot.is_busy
         ]  # one that starts is on its way to work
-        history = [
-            SentPilot(site.name, one.status, one.changed) for one in (*self._ended, *running) if one.site == site.name
-        ]
-        fit = fitness(remembered(FactoryRule(0, 0, memory=self._provision.memory), history, self._clock.now))
-        limits, wall = site.limits, site.wall or DEFAULT_WALL
+        self._ended[site.name] = remembered(
+            FactoryRule(0, 0, memory=self._provision.memory), self._ended[site.name], self._clock.now
+        )
+        alive = [SentPilot(site.name, one.status, one.changed) for one in running]
+        fit = fitness([*self._ended[site.name], *alive])
+        limits, wall, speeds = site.limits, site.wall or DEFAULT_WALL, self._speeds[site.name]
+        rank = sum(speeds) / len(speeds) if speeds else limits.rank
         return SiteView(
             site.name, len(queued), len(running) - len(busy), len(busy), sum(one.cores for one in queued),
             sum(one.cores for one in running if one not in busy), sum(one.cores for one in running),
             limits.max_pilots, limits.min_pilots, limits.min_idle, limits.max_queued, site.slots, wall,
-            min(limits.min_wall, wall), self._wait(site.name, queued), {}, limits.rank, fit.get(site.name, 1.0), False,
+            min(limits.min_wall, wall), self._wait(site.name, queued), {}, rank, fit.get(site.name, 1.0), False,
             self._empty[site.name], None, self._empty_at.get(site.name),
             lives=tuple((one.cores, one.changed + one.wall - self._clock.now) for one in running),
         )  # fmt: skip

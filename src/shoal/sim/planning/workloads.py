@@ -33,6 +33,9 @@ class Batch(NamedTuple):
     at: float = 0.0
     retries: int = 3
     units: int = 0  # of divisible work, of which the only job is one
+    at_once: int = 0  # jobs of it that may run at once; 0: no bound. All of them are alike then
+    rank: str = ""  # of its jobs, over tags of pilots
+    publishes: str = ""  # the tag by which its jobs tell the speed of their host, when they end
 
 
 class Bag(NamedTuple):
@@ -143,7 +146,9 @@ def tables(batch: Batch) -> list[dict[str, Any]]:
         job = batch.jobs[start]
         table: dict[str, Any] = {"command": ["payload"], "cores": job.cores, "retries": batch.retries}
         if end - start > 1:
-            table["array"] = f"1-{end - start}"
+            table["array"] = f"1-{end - start}" + (f"%{batch.at_once}" if batch.at_once else "")
+        if batch.rank:
+            table["rank"] = batch.rank
         if start in names:
             table["name"] = names[start]
         if job.after:

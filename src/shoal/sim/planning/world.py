@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -18,7 +18,7 @@ from shoal.engine.commands import Accept, Bury, Enrol, SetPolicy, Submit, Talk
 from shoal.model.errors import ShoalError
 from shoal.model.ids import AttemptId, TaskId, parse_attempt
 from shoal.model.timing import Timing
-from shoal.pilot.agent.events import Join, Leave, NoAnswer
+from shoal.pilot.agent.events import Announced, Join, Leave, NoAnswer
 from shoal.sim.clock import Clock
 from shoal.sim.distributions import Constant
 from shoal.sim.host import OWNER, TIMEOUT, Host, Placement
@@ -90,7 +90,7 @@ class PlanningWorld:
             self.clock, Random(f"{seed}/network"), self._link, TIMEOUT, lambda kind: self.messages.update([kind])
         )
         self._batches = [part.draw(Random(f"{seed}/work{number}")) for number, part in enumerate(workload)]
-        self._jobs: dict[int, Sequence[Job]] = {}  # by run
+        self._runs: dict[int, Batch] = {}
         self._unsubmitted = len(self._batches)
         self._open: set[int] = set()  # runs that go on
         self._finals: Counter[str] = Counter()
@@ -202,8 +202,8 @@ class PlanningWorld:
             raise error
 
         assert self.server.engine is not None
-        run = 1 + len(self._jobs)  # as the engine counts them
-        self._jobs[run] = batch.jobs
+        run = 1 + len(self._runs)  # as the engine counts them
+        self._runs[run] = batch
         self._open.add(run)
         self._unsubmitted -= 1
         self.ledger.add_run(run, sum(job.cores for job in batch.jobs), len(batch.jobs))
@@ -241,13 +241,23 @@ class PlanningWorld:
                     before += 1
                     seconds += access.seconds
                     fails = fails or access.fails
+        tag = self._runs[attempt.run].publishes
+        if tag:
+            self.clock.after(0.999 * seconds, lambda: self._publish(host, lease.attempt, tag))
         return seconds, fails or known
+
+    def _publish(self, host: Host, attempt: str, tag: str) -> None:
+        """A task tells how fast its host is; whoever asks for pilots sees it, too."""
+        speed = self._speeds[host.name]
+        host.handle(Announced(attempt, {tag: speed}))
+        if self.provisioner is not None:
+            self.provisioner.note_speed(host.site, speed)
 
     def _job(self, attempt: AttemptId, lease: Lease) -> Job:
         """The job of an attempt; of divisible work, what the units of its piece take together."""
         if "SHOAL_COUNT" not in lease.env:
-            return self._jobs[attempt.run][attempt.element - 1]
-        unit, units = self._jobs[attempt.run][0], int(lease.env["SHOAL_COUNT"])
+            return self._runs[attempt.run].jobs[attempt.element - 1]
+        unit, units = self._runs[attempt.run].jobs[0], int(lease.env["SHOAL_COUNT"])
         return unit._replace(
             seconds=units * unit.seconds, input_mb=units * unit.input_mb, output_mb=units * unit.output_mb
         )
@@ -286,6 +296,7 @@ class PlanningWorld:
         register = Register(
             PROTOCOL, "0", host.hostname, host.identity, host.capacity, site=host.site, former=action.former,
             nonce=action.nonce, ends=None if ends is None else max(0.0, ends - self.clock.now),
+            tags={self.description.speed_tag: self._speeds[host.name]} if self.description.speed_tag else {},
         )  # fmt: skip
 
         def lost() -> None:
@@ -372,7 +383,7 @@ class PlanningWorld:
             return
         assert self.server.engine is not None
         runs = self.server.engine.state.runs
-        self.provisioner.step(self._jobs, {run: runs[run].settled for run in sorted(self._open) if run in runs})
+        self.provisioner.step(self._runs, {run: runs[run].settled for run in sorted(self._open) if run in runs})
         self.clock.after(self.description.provision.interval, self._provision)
 
     def _request_allocation(self, one: Allocation) -> None:
