@@ -17,7 +17,7 @@ from shoal.sim.papers.diane import (
     start,
 )
 from shoal.sim.papers.experiment import Experiment
-from shoal.sim.papers.gwp import filling, overhead
+from shoal.sim.papers.gwp import filling, guided, overhead
 from shoal.wire.did_you_mean import did_you_mean
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -33,6 +33,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         factory,
         filling,
         overhead,
+        guided,
         pilotmonitor,
     )
 }
