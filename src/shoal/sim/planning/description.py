@@ -71,7 +71,9 @@ class Provision:
     interval: float = 30.0  # between two looks
     memory: float = 86_400.0  # seconds for which an ended pilot counts for the fitness of its site
     idle_end: float | None = 60.0  # seconds without a task after which a pilot ends, at a look; None: never
-    keeps_idle: bool = False  # pilots without a task are not released when nothing waits, as in the papers
+    keeps_surplus: bool = (
+        False  # when nothing waits no pilot is released, and none that waits is cancelled, as in the papers
+    )
     suspension: float | None = None  # after which a pilot that waits in a queue is given up
 
 

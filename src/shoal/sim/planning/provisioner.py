@@ -13,7 +13,7 @@ from typing import Protocol
 
 from shoal.model.ids import parse_attempt
 from shoal.model.lazy_dataclass import dataclass
-from shoal.sched.demand import Ask, Need, SiteView, plan
+from shoal.sched.demand import Ask, Need, Plan, SiteView, plan
 from shoal.sched.factory import COMPLETED, FAILED, PENDING, RUNNING, FactoryRule, SentPilot, fitness, remembered
 from shoal.sched.guided_factory import GuidedRule, Waiting, overdue
 from shoal.sched.provisioning.durations import LIKELY, likely_seconds
@@ -93,20 +93,25 @@ class SimProvisioner:
         for one in list(self._allocations):
             self._look_at(one)
         self._end_overdue()
-        found = plan(
-            self._provision.rule, self._needs(runs, settled), [self._view(site) for site in self._sites],
-            self._clock.now, self._draw,
-        )  # fmt: skip
+        mine: defaultdict[str, list[Allocation]] = defaultdict(list)
+        for one in self._allocations:
+            mine[one.site].append(one)
+        views = [self._view(site, mine[site.name]) for site in self._sites]
+        found = plan(self._provision.rule, self._needs(runs, settled), views, self._clock.now, self._draw)
         self.reasons = found.reasons
+        if not self._provision.keeps_surplus:
+            self._drop(found)
+        for ask in found.asks:
+            self._ask(ask)
+
+    def _drop(self, found: Plan) -> None:
+        """Cancel and release what a plan says."""
         for name, count in found.cancel.items():
             queued = [one for one in self._allocations if one.site == name and one.status == PENDING]
             for one in queued[-count:]:  # the newest would have waited longest
                 self._cancel(one)
         for name, count in found.release.items():
-            if not self._provision.keeps_idle:
-                self._release(name, count)
-        for ask in found.asks:
-            self._ask(ask)
+            self._release(name, count)
 
     def _look_at(self, one: Allocation) -> None:
         """Note whether a pilot works; one that has had nothing to do for a while ends, whatever waits."""
@@ -153,7 +158,7 @@ class SimProvisioner:
     # --- what becomes of them
     def started(self, one: Allocation) -> None:
         """Its job has a host."""
-        one.status, one.changed, one.busy_at = RUNNING, self._clock.now, self._clock.now
+        one.status, one.changed = RUNNING, self._clock.now
         self._waits[one.site].append(self._clock.now - one.submitted)
 
     def ended(self, one: Allocation, well: bool) -> None:
@@ -222,8 +227,7 @@ class SimProvisioner:
                 self._cut[key] = max(self._cut[key], one.end - one.start)
         self._read = len(attempts)
 
-    def _view(self, site: Site) -> SiteView:
-        mine = [one for one in self._allocations if one.site == site.name]
+    def _view(self, site: Site, mine: Sequence[Allocation]) -> SiteView:
         queued = [one for one in mine if one.status == PENDING]
         running = [one for one in mine if one.status == RUNNING]
         busy = [
