@@ -73,6 +73,18 @@ def test_the_guided_factory_follows_requirements_and_ranks() -> None:
     assert _counts(_plan("guided", need, *sites, per_site=5)) == {"near": 5, "other": 3}
 
 
+def test_the_guided_factory_replaces_a_pilot_while_others_are_busy() -> None:
+    site = SiteView("a", busy=8, idle=1, queued=1, cores=9, max_pilots=20, max_queued=20)
+    assert _counts(_plan("guided", [Need(3)], site)) == {"a": 1}, "as the paper: 11 tasks that are not final, 10 pilots"
+
+
+def test_a_part_of_the_pilots_is_guided_also_if_they_are_sent_one_by_one() -> None:
+    sites = [SiteView("best", rank=9.0, max_queued=9, queued=1), SiteView("empty", rank=1.0, max_queued=9)]
+    rule = DemandRule("guided", guided=0.5)
+    sent = [plan(rule, [Need(2)], sites, 0.0, lambda at=at: at / 10).asks[0].site for at in range(10)]  # type: ignore[misc]
+    assert sent.count("best") == 5
+
+
 def _exact(needs: list[Need], *sites: SiteView, **numbers: float) -> Plan:
     """By Shoal's own policy, without what it asks for since queues are uncertain, and with walls as short as the work."""
     return _plan("shoal", needs, *sites, **{"over": 0.0, "shortest": 0.0, **numbers})

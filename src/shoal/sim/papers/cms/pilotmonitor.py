@@ -173,8 +173,8 @@ EXPERIMENT = Experiment(
     ),
     claims=(
         Claim("reduction.pilotmonitor", "delays of a job less than direct, PilotMonitor", AtLeast(60.0, "more than 60 %"), "%",
-              "Shoal's own policy is worse here: jobs of unknown duration are tried by a few pilots first, whose hour of wall time "
-              "is too short for a second job; and pilots that are busy count as if they were free for the jobs that wait.",
+              "Shoal's own policy is worse here: jobs of unknown duration are tried by a few pilots first, whose hour of wall "
+              "time is too short for a second job; and pilots that are busy count as if they were free for the jobs that wait.",
               as_it_is=AsItIs("reduction.shoal", "reduction.pilotmonitor", lower_is_better=False)),
         Claim("reduction.waiting", "the same, pilots that wait", AtLeast(75.0, "more than 75 %"), "%",
               "What is left in the paper may be ProdAgent's own delay, which is not modelled.",
@@ -190,8 +190,8 @@ EXPERIMENT = Experiment(
         Claim("between.pilotmonitor", "delay between the steps over direct, PilotMonitor", AtMost(0.1, "almost none")),
         Claim("between.waiting", "the same, pilots that wait", AtMost(0.1, "almost none")),
         Claim("reduction.pilotmonitor-repaired", "delays of a job less than direct, PilotMonitor repaired", NotJudged(), "%",
-              "As printed it sends more pilots than there are jobs, and is faster by that: a group that is as large as the pilots "
-              "that wait for it counts as not covered."),
+              "As printed it sends more pilots than there are jobs, and is faster by that: a group that is as large as the "
+              "pilots that wait for it counts as not covered."),
         Claim("sent.pilotmonitor", "pilots sent if maxPilots is the size of the group, as printed", NotJudged(),
               note="Steps 9 and 10 send none for a group that is not smaller than the free slots."),
         Claim("sent.pilotmonitor-repaired", "the same, repaired", NotJudged()),
