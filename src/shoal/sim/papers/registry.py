@@ -8,9 +8,11 @@ from shoal.model.errors import NotFound, echo
 from shoal.sim.papers.cms import pilotmonitor
 from shoal.sim.papers.diane import (
     balance,
+    docking,
     early_late_real,
     factory,
     granularity,
+    imaging,
     ordering,
     oversubmission,
     speedup,
@@ -30,6 +32,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         ordering,
         balance,
         early_late_real,
+        docking,
+        imaging,
         factory,
         filling,
         overhead,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from random import Random
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,10 @@ class Waits:
     def sample(self, rng: np.random.Generator, size: int | tuple[int, ...]) -> Floats:
         """Waits, drawn independently."""
         return self._beyond(rng.standard_exponential(size))  # what -log(1 - p) of an even share p is
+
+    def draw(self, rng: Random) -> float:
+        """One wait, as the distributions of a world are drawn."""
+        return float(self._beyond(np.array([rng.expovariate(1.0)]))[0])
 
     def _beyond(self, hazard: Floats) -> Floats:
         found: Floats = np.exp(np.interp(hazard, -np.log1p(-self.shares), np.log(self.seconds)))
