@@ -88,6 +88,11 @@ class SimProvisioner:
         """True if any pilot waits or runs."""
         return bool(self._allocations)
 
+    @property
+    def ended_pilots(self) -> Sequence[Allocation]:
+        """Those that started and are over, by their end."""
+        return self._ended
+
     def step(self, runs: dict[int, Batch], settled: dict[int, int]) -> None:
         """Look at what waits, and act. `settled`: of each open run, how many tasks are final."""
         for one in list(self._allocations):

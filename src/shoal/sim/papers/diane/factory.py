@@ -1,9 +1,13 @@
-"""`u.factory`: the heuristic agent factory against people who submit workers by hand [DIANE 4.7, 7.6]."""
+"""`u.factory`: the heuristic agent factory against people who submit workers by hand, and the simple one [DIANE 4.7, 7.6]."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Sequence
 from itertools import chain
 from random import Random
+from statistics import pstdev
 
 from shoal.sched.factory import (
     COMPLETED,
@@ -17,51 +21,81 @@ from shoal.sched.factory import (
     missing,
     remembered,
 )
+from shoal.sched.provisioning.view import HEURISTIC, SHOAL, SIMPLE
 from shoal.sim.clock import Clock
-from shoal.sim.papers.agreement import AtLeast, AtMost, Between, Printed
-from shoal.sim.papers.experiment import Ablation, Claim, Experiment, Inputs, Measured, Parameter, Plot, Source, Value
+from shoal.sim.papers.agreement import AtLeast, AtMost, Between, NotJudged, Printed
+from shoal.sim.papers.diane.factory_world import run_policy
+from shoal.sim.papers.experiment import (
+    Ablation,
+    AsItIs,
+    Claim,
+    Experiment,
+    Inputs,
+    Measured,
+    Parameter,
+    Plot,
+    Source,
+    Value,
+)
+from shoal.sim.papers.product import TIMES
 
 HOUR, DAY = 3_600.0, 86_400.0
-HEURISTIC, MANUAL = "heuristic", "manual"
+MANUAL, STAGED = "manual", "heuristic in stages"
+STAGES = (800, 1200, 1450)  # sizes that the pool was to have, one after another [DIANE 7.6]
+SETTLING = 48  # hours of a size before the pool is looked at: it has to be filled first
+BIN = 10  # workers of one bar of a histogram
+NEAR = 0.1  # of the size that is wanted
 
 
 class WorkerPool:
     """Computing elements of which some cannot run the application, and workers that are sent to them."""
 
-    def __init__(self, inputs: Inputs, mode: str) -> None:
+    def __init__(self, inputs: Inputs, mode: str, sizes: Sequence[int]) -> None:
         settings = inputs.settings
-        self._mode, self._settings = mode, settings
+        self._mode, self._settings, self._sizes = mode, settings, sizes
         self._rng = Random(f"{inputs.seed}/factory")
         self._clock = Clock(0.0)
         self._names = [f"ce{number:03}" for number in range(int(settings["elements"]))]
         self._unfit = {name for name in self._names if self._rng.random() < settings["unfit_share"]}
-        self._rule = FactoryRule(
-            int(settings["pool"]),
-            int(settings["max_pending"]) if mode == HEURISTIC else int(settings["pool"]),
-            memory=float(settings["memory_hours"]) * HOUR,
-        )
+        self._rule = self._rule_for(sizes[0])
         self._sent: dict[int, SentPilot] = {}  # workers that wait or run
         self._ended: list[SentPilot] = []
         self._running = 0
+        self._bringing = 0  # workers that run and bring a result
         self._submitted = 0
+        self._seconds = self._useful = 0.0  # of workers that ended: all, and those until their last result
         self.active = 0  # workers that brought at least one result
         self.invalid = 0  # workers that ran and never brought any
-        self.size: list[tuple[float, int]] = []  # of the pool, each hour
+        self.sizes: list[int] = []  # active workers of the pool, each hour
+        self.added: list[int] = []  # workers that became active, in each hour
+
+    @property
+    def waste(self) -> float:
+        """The part of the workers' time that gave no result, in per cent."""
+        return 100.0 * (1.0 - self._useful / self._seconds) if self._seconds else 0.0
+
+    def _rule_for(self, pool: int) -> FactoryRule:
+        bounded = self._mode == HEURISTIC
+        return FactoryRule(
+            pool, int(self._settings["max_pending"]) if bounded else pool,
+            memory=float(self._settings["memory_hours"]) * HOUR,
+        )  # fmt: skip
 
     def run(self, days: float) -> WorkerPool:
-        """Let days pass."""
+        """Let days pass, in equal parts for each size of the pool."""
         for name in self._names:
             self._set_change(name)
-        every = (
-            self._settings["factory_minutes"] * 60.0
-            if self._mode == HEURISTIC
-            else self._settings["manual_hours"] * HOUR
-        )
-        self._fill(every)
+        for number, pool in enumerate(self._sizes):
+            self._clock.after(number * days * DAY / len(self._sizes), lambda size=pool: self._want(size))  # type: ignore[misc]  # bound now
+        by_hand = self._mode == MANUAL
+        self._fill(self._settings["manual_hours"] * HOUR if by_hand else self._settings["factory_minutes"] * 60.0)
         self._note()
         while self._clock.now < days * DAY and self._clock.step():
             pass
         return self
+
+    def _want(self, pool: int) -> None:
+        self._rule = self._rule_for(pool)
 
     def _set_change(self, name: str) -> None:
         """An element breaks or is repaired now and then; the part of unfit ones stays about the same."""
@@ -105,6 +139,7 @@ class WorkerPool:
         if life < first:
             self._clock.after(life, lambda: self._end(number, FAILED))
         else:
+            self._bringing += 1
             self._clock.after(first, self._uploads)
             self._clock.after(life, lambda: self._end(number, COMPLETED))
 
@@ -114,34 +149,73 @@ class WorkerPool:
     def _end(self, number: int, status: str) -> None:
         self.invalid += status == FAILED
         self._running -= 1
-        self._ended.append(SentPilot(self._sent.pop(number).element, status, self._clock.now))
+        sent = self._sent.pop(number)
+        seconds, each = self._clock.now - sent.changed, self._settings["first_result_hours"] * HOUR
+        self._seconds += seconds
+        if status == COMPLETED:
+            self._bringing -= 1
+            self._useful += math.floor(seconds / each) * each
+        self._ended.append(SentPilot(sent.element, status, self._clock.now))
 
     def _note(self) -> None:
-        self.size.append((self._clock.now / HOUR, self._running))
+        self.sizes.append(self._bringing)
+        self.added.append(self.active - sum(self.added))
         self._clock.after(HOUR, self._note)
 
 
 def measure(inputs: Inputs) -> Measured:
-    """Let both ways work for some weeks on the same elements."""
-    days = float(inputs.settings["days"])
+    """Let each way work for some weeks on the same elements; then a part by the product's engine and its demand policies."""
+    days, pool = float(inputs.settings["days"]), int(inputs.settings["pool"])
     values: dict[str, float] = {}
     data: list[tuple[Value, ...]] = []
-    for mode in (HEURISTIC, MANUAL):
-        pool = WorkerPool(inputs, mode).run(days)
-        values[f"added.{mode}"] = pool.active / (24.0 * days)
-        values[f"invalid.{mode}"] = 100.0 * pool.invalid / (pool.invalid + pool.active)
-        data += [(hour, mode, size) for hour, size in pool.size]
+    for mode in (HEURISTIC, SIMPLE, MANUAL):
+        found = WorkerPool(inputs, mode, (pool,)).run(days)
+        settled = found.sizes[SETTLING:]
+        values |= {
+            f"added.{mode}": found.active / (24.0 * days), f"waste.{mode}": found.waste,
+            f"invalid.{mode}": 100.0 * found.invalid / (found.invalid + found.active),
+            f"near.{mode}": 100.0 * sum(abs(size - pool) <= NEAR * pool for size in settled) / len(settled),
+            f"below.{mode}": 100.0 * sum(size < (1.0 - NEAR) * pool for size in settled) / len(settled),
+            f"scatter.{mode}": pstdev(settled),
+        }  # fmt: skip
+        data += _histogram(mode, found)
         inputs.tick()
     values["ratio"] = values["added.heuristic"] / values["added.manual"]
-    values["invalid.ratio"] = values["invalid.heuristic"] / values["invalid.manual"]
+    for other in (MANUAL, SIMPLE):
+        for key in ("invalid", "waste"):
+            values[f"{key}.over_{other}"] = values[f"{key}.heuristic"] / values[f"{key}.{other}"]
+    values["scatter"] = values["scatter.manual"] / values["scatter.heuristic"]
+    staged = WorkerPool(inputs, HEURISTIC, STAGES).run(days)
+    data += _histogram(STAGED, staged)
+    for number, size in enumerate(STAGES):
+        hours = len(staged.sizes) // len(STAGES)
+        values[f"peak.{size}"] = _peak(staged.sizes[number * hours + SETTLING : (number + 1) * hours])
+    inputs.tick()
+    if inputs.engine:
+        for policy in (SIMPLE, HEURISTIC, SHOAL):
+            part = run_policy(inputs, policy)
+            values[f"part_h.{policy}"], values[f"part_waste.{policy}"] = part.hours, part.waste
+            inputs.tick()
     return Measured(values, data)
+
+
+def _histogram(mode: str, found: WorkerPool) -> list[tuple[Value, ...]]:
+    """In how many hours the pool had so many active workers, and in how many so many were added."""
+    sizes, added = (Counter(BIN * (one // BIN) for one in some) for some in (found.sizes, found.added))
+    return [(mode, at, sizes[at], added[at]) for at in range(0, max(*sizes, *added) + BIN, BIN)]
+
+
+def _peak(sizes: Sequence[int]) -> float:
+    """The middle of the highest bar of the histogram."""
+    bars = Counter(BIN * (one // BIN) for one in sizes)
+    return max(sorted(bars), key=lambda at: bars[at]) + BIN / 2.0 if bars else 0.0
 
 
 EXPERIMENT = Experiment(
     id="u.factory",
-    title="the heuristic agent factory against submission by hand",
+    title="the heuristic agent factory against submission by hand and the simple factory",
     section="DIANE 7.6",
-    seconds=3.0,
+    seconds=15.0,
     parameters=(
         Parameter("pool", 1450, Source.PAPER, "7.6: workers that are wanted, one for each snapshot"),
         Parameter("uses_fitness", True, Source.PAPER, "4.7.3"),
@@ -161,6 +235,10 @@ EXPERIMENT = Experiment(
             "manual_hours", 12.0, Source.FITTED, "until people fill up the pool again; they had no schedule",
             fitted_to="added.manual",
         ),
+        Parameter("part_pilots", 5, Source.CHOSEN, "pilots of an element at most, for the product's engine", varied=False),
+        Parameter("part_tasks", 12, Source.CHOSEN, "results for each pilot of a fit element, there", varied=False),
+        Parameter("part_minutes", 5.0, Source.CHOSEN, "between two looks of the provisioner, for each policy", varied=False),
+        *TIMES,
     ),
     claims=(
         Claim("added.manual", "active workers added an hour, by hand", Printed(23.0), "/h"),
@@ -171,18 +249,41 @@ EXPERIMENT = Experiment(
               Between(3.0, 30.0, "of the order of 10 %"), "%",
               "Of workers, here; the thesis speaks of wasted resources. 18 % of ours end before their first result by the "
               "chosen lives alone."),
-        Claim("invalid.ratio", "the same over those by hand", AtMost(1.0, "fewer")),
+        Claim("invalid.over_manual", "the same over those by hand", AtMost(1.0, "fewer")),
+        Claim("invalid.over_simple", "the same over those of the simple factory", AtMost(1.0, "fewer")),
+        Claim("waste.heuristic", "time of workers that gave no result, heuristic factory",
+              Between(3.0, 30.0, "of the order of 10 %"), "%"),
+        Claim("waste.over_manual", "the same over that by hand", AtMost(1.0, "reduced")),
+        Claim("added.simple", "active workers added an hour, simple factory", NotJudged(), "/h"),
+        Claim("invalid.simple", "workers that bring nothing, simple factory", NotJudged(), "%"),
+        Claim("waste.simple", "time of workers that gave no result, simple factory", NotJudged(), "%"),
+        Claim("near.heuristic", "hours with 90 to 110 % of the active workers that are wanted, heuristic factory",
+              AtLeast(50.0, "maintained for an extended period"), "%"),
+        Claim("below.manual", "hours with less than 90 %, by hand", AtLeast(50.0, "a large scatter below"), "%"),
+        Claim("scatter", "deviation of the pool's size, by hand over the heuristic factory", AtLeast(1.0, "a large scatter")),
+        *(
+            Claim(f"peak.{size}", f"highest bar of the histogram while {size} are wanted", Printed(float(size)))
+            for size in STAGES
+        ),
+        *(
+            Claim(f"{key}.{policy}", f"a part on the product's engine, {policy} factory: {what}", NotJudged(), unit,
+                  as_it_is=AsItIs(f"{key}.shoal", f"{key}.{policy}"))
+            for key, what, unit in (("part_h", "makespan", "h"), ("part_waste", "time of pilots without a result", "%"))
+            for policy in (HEURISTIC, SIMPLE)
+        ),
     ),
     measure=measure,
-    columns=("hour", "mode", "workers"),
-    plot=Plot("hour", "workers", "mode", "hours", "workers that run"),
+    columns=("mode", "workers", "hours_of_this_size", "hours_with_so_many_added"),
+    plot=Plot("workers", "hours_of_this_size", "mode", "active workers", "hours"),
     watched=("added.heuristic", "added.manual", "invalid.heuristic"),
     ablations=(
         Ablation("the factory lets the broker choose", {"uses_fitness": False}, "invalid.heuristic", AtLeast(40.0), "%"),
     ),
-    steps=2,
+    steps=7,
     modelled=(
         "The choice of elements and the bounds are `sched/factory.py`; elements, queues and workers are a model. The thesis "
-        "prints hardly any parameter of the grid, so that only the order and the fitted cell's neighbour mean something."
+        "prints hardly any parameter of the grid, so that only the order and the fitted cell's neighbour mean something. "
+        "The simple factory counts workers that wait, which figure 4.14 does not. The parts run on the product's engine, agents "
+        "and provisioner with the policies `simple`, `heuristic` and Shoal's own, on elements that stay as they are."
     ),
 )  # fmt: skip
