@@ -235,9 +235,10 @@ EXPERIMENT = Experiment(
             "manual_hours", 12.0, Source.FITTED, "until people fill up the pool again; they had no schedule",
             fitted_to="added.manual",
         ),
-        Parameter("part_pilots", 5, Source.CHOSEN, "pilots of an element at most, for the product's engine", varied=False),
-        Parameter("part_tasks", 12, Source.CHOSEN, "results for each pilot of a fit element, there", varied=False),
-        Parameter("part_minutes", 5.0, Source.CHOSEN, "between two looks of the provisioner, for each policy", varied=False),
+        Parameter("part_pilots", 2, Source.CHOSEN, "pilots of an element at most, for the product's engine", varied=False),
+        Parameter("part_tasks", 8, Source.CHOSEN, "results for each pilot of a fit element, there", varied=False),
+        Parameter("part_scout_hours", 10.0, Source.CHOSEN, "wall time of Shoal's first pilots, as if a user had said so", varied=False),
+        Parameter("part_minutes", 10.0, Source.CHOSEN, "between two looks of the provisioner, for each policy", varied=False),
         *TIMES,
     ),
     claims=(

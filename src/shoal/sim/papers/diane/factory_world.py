@@ -7,7 +7,6 @@ from random import Random
 from typing import NamedTuple
 
 from shoal.sched.demand import DemandRule
-from shoal.sched.provisioning.view import HEURISTIC
 from shoal.sim.distributions import Constant, Exponential
 from shoal.sim.papers.experiment import Inputs
 from shoal.sim.planning.description import Description, PilotLimits, Provision, ServerTimes, Site
@@ -45,14 +44,14 @@ def run_policy(inputs: Inputs, policy: str) -> PolicyRun:
         )
         for number in range(count)
     )  # fmt: skip
-    pending = int(settings["max_pending"]) * pool // int(settings["pool"]) if policy == HEURISTIC else 0
+    # With the default of an hour no result would ever end: its duration stays unknown, and the next pilots are as short.
+    rule = DemandRule(policy=policy, pool=pool, scout_seconds=float(settings["part_scout_hours"]) * HOUR)
     description = Description(
         sites=sites,
         server=ServerTimes(Constant(settings["shoal_commit_s"]), settings["shoal_service_s"]),
         task_start=Constant(settings["shoal_task_start_s"]),
         provision=Provision(
-            DemandRule(policy=policy, pool=pool, max_pending=pending), float(settings["part_minutes"]) * 60.0,
-            float(settings["memory_hours"]) * HOUR,
+            rule, float(settings["part_minutes"]) * 60.0, float(settings["memory_hours"]) * HOUR
         ),
     )  # fmt: skip
     seconds = float(settings["first_result_hours"]) * HOUR

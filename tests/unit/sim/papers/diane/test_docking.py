@@ -28,6 +28,6 @@ def test_without_failures_every_batch_is_one_job() -> None:
 
 
 def test_both_policies_of_the_product_finish_the_part() -> None:
-    settings = {**SMALL, "part_cpus": 4, "part_dockings": 60}
+    settings = {**SMALL, "part_cpus": 4, "part_dockings": 120}
     for policy in (SIMPLE, SHOAL):
         assert 0.0 < run_policy(Inputs(1, settings), policy) <= 100.0
