@@ -153,8 +153,9 @@ EXPERIMENT = Experiment(
     modelled=(
         "Waits in queues, workers and jobs are a model; the thesis prints no wait of the organisation that ran this, so that "
         "those of LHCb are taken. `Shoal as it is`: the product's engine and agents with the same waits and failures; each "
-        "report is a task, and the user's code ends the run when enough are there. All hosts are as fast as the PC. Changed after "
-        "the first run: the thesis' workers pay for registration and the last report, as in the other experiments; 5 repetitions."
+        "report is a task, and the user's code ends the run when enough are there. All hosts are as fast as the PC. "
+        "Changed after the first run: the thesis' workers pay for registration and the last report, as in other experiments; "
+        "5 repetitions instead of 20."
     ),
     takes_waits=True,
 )  # fmt: skip
