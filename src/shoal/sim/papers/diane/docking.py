@@ -215,7 +215,7 @@ EXPERIMENT = Experiment(
     id="u.docking",
     title="the screening against avian flu, late beside early binding",
     section="DIANE 5.4",
-    seconds=15.0,
+    seconds=10.0,
     parameters=(
         waits_parameter("LHCb"),
         MIDDLE,
@@ -248,17 +248,26 @@ EXPERIMENT = Experiment(
     ),
     claims=(
         Claim("late.efficiency", "late: distribution efficiency", Printed(84.0), "%"),
-        Claim("early.efficiency", "early: distribution efficiency", Printed(46.0), "%"),
+        Claim("early.efficiency", "early: distribution efficiency", Printed(46.0), "%",
+              "By failures alone it would be 65 %; the rest is how long processors stay free until people look, which is chosen "
+              "and not monotone: with exact 12 h a job of 15.5 h holds its place for 24 h, with 18 h for 18 h. The thesis' own "
+              "figures give 38 % if the run took the 6 weeks that are printed."),
         Claim("ratio", "efficiency, late over early", AtLeast(1.5, "doubled"), "x"),
         Claim("late.crunching", "late: crunching factor", NotJudged("203 is printed, the efficiency times the processors")),
         Claim("early.crunching", "early: crunching factor", NotJudged("912 is printed, the efficiency times the processors")),
         Claim("late.days", "late: duration", Printed(28.0), "days"),
         Claim("early.days", "early: duration", Printed(42.0), "days"),
         Claim("late.jobs", "late: jobs", Printed(2_585.0)),
-        Claim("early.jobs", "early: jobs", Printed(54_000.0)),
-        Claim("late.job_h", "late: mean duration of a job", Printed(120.0), "h"),
-        Claim("early.job_h", "early: mean duration of a job", Printed(20.0), "h"),
+        Claim("early.jobs", "early: jobs", Printed(54_000.0), "",
+              "The printed figures do not fit together: of 54,000 jobs of 40 dockings, 70 % with useful output give 1.5 million "
+              "dockings, and 2 million are printed."),
+        Claim("late.job_h", "late: mean duration of a job", Printed(120.0), "h",
+              "120 is how many dockings a printed job did; of half an hour each, that is 60 h."),
+        Claim("early.job_h", "early: mean duration of a job", Printed(20.0), "h",
+              "20 h are 40 dockings of 30 minutes; table 5.1 has 23.2 minutes a docking, and jobs that fail end early."),
         Claim("part.simple", "a part of the late run on the product's engine, simple factory: efficiency", NotJudged(), "%",
+              "Worse by about 1 % of itself, presumably since Shoal's first pilots, with which it learns how long a docking takes, "
+              "are asked for an hour only: each place of the pool waits in the queue once more.",
               as_it_is=AsItIs("part.shoal", "part.simple", lower_is_better=False)),
     ),
     measure=measure,

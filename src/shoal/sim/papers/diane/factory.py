@@ -168,7 +168,7 @@ def measure(inputs: Inputs) -> Measured:
     days, pool = float(inputs.settings["days"]), int(inputs.settings["pool"])
     values: dict[str, float] = {}
     data: list[tuple[Value, ...]] = []
-    for mode in (HEURISTIC, SIMPLE, MANUAL):
+    for mode in (HEURISTIC, MANUAL, SIMPLE) if inputs.engine else (HEURISTIC, MANUAL):
         found = WorkerPool(inputs, mode, (pool,)).run(days)
         settled = found.sizes[SETTLING:]
         values |= {
@@ -178,25 +178,31 @@ def measure(inputs: Inputs) -> Measured:
             f"below.{mode}": 100.0 * sum(size < (1.0 - NEAR) * pool for size in settled) / len(settled),
             f"scatter.{mode}": pstdev(settled),
         }  # fmt: skip
+        for key in ("invalid", "waste"):
+            values[f"{key}.over_{mode}"] = values[f"{key}.heuristic"] / values[f"{key}.{mode}"]
         data += _histogram(mode, found)
         inputs.tick()
     values["ratio"] = values["added.heuristic"] / values["added.manual"]
-    for other in (MANUAL, SIMPLE):
-        for key in ("invalid", "waste"):
-            values[f"{key}.over_{other}"] = values[f"{key}.heuristic"] / values[f"{key}.{other}"]
     values["scatter"] = values["scatter.manual"] / values["scatter.heuristic"]
-    staged = WorkerPool(inputs, HEURISTIC, STAGES).run(days)
-    data += _histogram(STAGED, staged)
-    for number, size in enumerate(STAGES):
-        hours = len(staged.sizes) // len(STAGES)
-        values[f"peak.{size}"] = _peak(staged.sizes[number * hours + SETTLING : (number + 1) * hours])
-    inputs.tick()
     if inputs.engine:
+        values |= _peaks(inputs, days, data)
         for policy in (SIMPLE, HEURISTIC, SHOAL):
             part = run_policy(inputs, policy)
             values[f"part_h.{policy}"], values[f"part_waste.{policy}"] = part.hours, part.waste
             inputs.tick()
     return Measured(values, data)
+
+
+def _peaks(inputs: Inputs, days: float, data: list[tuple[Value, ...]]) -> dict[str, float]:
+    """The highest bars of the histogram of a pool that is to have one size after another."""
+    staged = WorkerPool(inputs, HEURISTIC, STAGES).run(days)
+    data += _histogram(STAGED, staged)
+    inputs.tick()
+    hours = len(staged.sizes) // len(STAGES)
+    return {
+        f"peak.{size}": _peak(staged.sizes[number * hours + SETTLING : (number + 1) * hours])
+        for number, size in enumerate(STAGES)
+    }
 
 
 def _histogram(mode: str, found: WorkerPool) -> list[tuple[Value, ...]]:
@@ -235,8 +241,8 @@ EXPERIMENT = Experiment(
             "manual_hours", 12.0, Source.FITTED, "until people fill up the pool again; they had no schedule",
             fitted_to="added.manual",
         ),
-        Parameter("part_pilots", 2, Source.CHOSEN, "pilots of an element at most, for the product's engine", varied=False),
-        Parameter("part_tasks", 4, Source.CHOSEN, "results for each pilot of a fit element, there", varied=False),
+        Parameter("part_pilots", 1, Source.CHOSEN, "pilots of an element at most, for the product's engine", varied=False),
+        Parameter("part_tasks", 3, Source.CHOSEN, "results for each pilot of a fit element, there", varied=False),
         Parameter("part_scout_hours", 100.0, Source.CHOSEN, "wall time of Shoal's first pilots", varied=False),
         Parameter("part_minutes", 10.0, Source.CHOSEN, "between two looks of the provisioner, for each policy", varied=False),
         *TIMES,
