@@ -266,8 +266,8 @@ EXPERIMENT = Experiment(
         Claim("early.job_h", "early: mean duration of a job", Printed(20.0), "h",
               "20 h are 40 dockings of 30 minutes; table 5.1 has 23.2 minutes a docking, and jobs that fail end early."),
         Claim("part.simple", "a part of the late run on the product's engine, simple factory: efficiency", NotJudged(), "%",
-              "Worse by about 1 % of itself, presumably since Shoal's first pilots, with which it learns how long a docking takes, "
-              "are asked for an hour only: each place of the pool waits in the queue once more.",
+              "Worse by about 1 % of itself, presumably since Shoal's first pilots, with which it learns how long a docking "
+              "takes, are asked for an hour only: each place of the pool waits in the queue once more.",
               as_it_is=AsItIs("part.shoal", "part.simple", lower_is_better=False)),
     ),
     measure=measure,
