@@ -56,7 +56,8 @@ def test_only_what_a_task_declared_is_an_output_of_it() -> None:
 
 
 def test_files_are_fetched_whole_or_not_at_all_and_what_is_there_is_left(tmp_path: Path) -> None:
-    client, told = Client(b"one", b"two"), []
+    client = Client(b"one", b"two")
+    told: list[Fetched] = []
     wanted = [Output("r1.1", "deep/one", kept(b"one", 0o755)), Output("r1.2", "two", kept(b"two"))]
     assert fetch(client, iter(wanted), str(tmp_path), told.append) == Fetched(2, 6, 0)  # type: ignore[arg-type]
     assert (tmp_path / "deep" / "one").read_bytes() == b"one"

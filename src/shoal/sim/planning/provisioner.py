@@ -72,6 +72,7 @@ class SimProvisioner:
         self._draw = Random(f"{seed}/provisioner").random
         self._allocations: list[Allocation] = []  # those that wait or run
         self._ended: defaultdict[str, list[SentPilot]] = defaultdict(list)  # by site; those that are remembered
+        self.ended_at: Counter[str] = Counter()  # site -> how many of its pilots ended so far
         self._speeds: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=RECENT))
         self._waits: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=RECENT))
         self._empty: Counter[str] = Counter()
@@ -87,11 +88,6 @@ class SimProvisioner:
     def has_pilots(self) -> bool:
         """True if any pilot waits or runs."""
         return bool(self._allocations)
-
-    @property
-    def ended_pilots(self) -> Sequence[Allocation]:
-        """Those that started and are over, by their end."""
-        return self._ended
 
     def step(self, runs: dict[int, Batch], settled: dict[int, int]) -> None:
         """Look at what waits, and act. `settled`: of each open run, how many tasks are final."""
@@ -174,6 +170,7 @@ class SimProvisioner:
         one.had_task = one.had_task or (one.pilot is not None and one.pilot.is_busy)
         one.status, one.changed = COMPLETED if well else FAILED, self._clock.now
         self._ended[one.site].append(SentPilot(one.site, one.status, one.changed))
+        self.ended_at[one.site] += 1
         if one.had_task:
             self._empty[one.site] = 0
         elif not well:

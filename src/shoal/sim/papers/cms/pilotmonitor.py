@@ -99,9 +99,9 @@ def run_way(inputs: Inputs, batch: Batch, way: str, most: int | None = None) -> 
         pilots=Pilots(arrivals=arrivals),
         server=ServerTimes(Constant(settings["shoal_commit_s"]), settings["shoal_service_s"]),
         task_start=Constant(settings["shoal_task_start_s"]) if is_own else Uniform(0.0, settings["pull_s"]),
-        provision=None if is_waiting else Provision(
-            DemandRule(way), every, idle_end=60.0 if is_own else None, keeps_surplus=not is_own
-        ),
+        provision=None
+        if is_waiting
+        else Provision(DemandRule(way), every, idle_end=60.0 if is_own else None, keeps_surplus=not is_own),
     )
     return PlanningWorld(description, [Given(batch._replace(at=submitted_at(inputs)))], inputs.seed).run()
 

@@ -61,5 +61,5 @@ def run_policy(inputs: Inputs, policy: str) -> PolicyRun:
     assert world.provisioner is not None
     up = sum(min(one.ended, found.makespan) - one.joined for one in found.record.pilots)
     unfit_names = {sites[number].name for number in unfit}
-    up += fails_after * sum(one.site in unfit_names for one in world.provisioner.ended_pilots)
+    up += fails_after * sum(world.provisioner.ended_at[name] for name in unfit_names)
     return PolicyRun(found.makespan / HOUR, 100.0 * (1.0 - found.succeeded * seconds / up))
