@@ -11,7 +11,7 @@ import click
 from shoal.client.client import Client
 from shoal.client.config import find_target as find_server
 from shoal.client.connection import embedded_server
-from shoal.client.connection.provisioner_process import ensure_running, folder_of
+from shoal.client.connection.provisioner_process import ensure_running, folder_of, has_sites
 from shoal.client.console import say as say
 from shoal.model.errors import BadInput, Unreachable, echo
 from shoal.model.file_names import DATABASE
@@ -61,7 +61,14 @@ class Session:
 
     def wake_provisioner(self) -> None:
         """Start the provisioner of the person's sites, if there are any and it was killed."""
-        ensure_running(self.target.url, folder_of(self.target.url, embedded_server.state_dir()))
+        ensure_running(self.target.url, self._provision())
+
+    def has_sites(self) -> bool:
+        """True if the person has sites from which machines may come."""
+        return has_sites(self._provision())
+
+    def _provision(self) -> Path:
+        return folder_of(self.target.url, embedded_server.state_dir())
 
     def running(self) -> Client | None:
         """A client of the configured server, or of the embedded one if it runs; nothing is started."""

@@ -13,7 +13,7 @@ import click
 from shoal.cli.main import FAILED, INTERRUPTED, OWN_FAILURE, REFUSED
 from shoal.cli.output.describe import run_state
 from shoal.cli.output.live_forecast import LiveForecast
-from shoal.cli.output.progress_display import Display, Status, TimeLeft, choose_display
+from shoal.cli.output.progress_display import Display, Status, TimeLeft, choose_display, site_parts
 from shoal.cli.output.tables import clean, print_json, print_lines, write_stream
 from shoal.cli.session import Session, say
 from shoal.client.client import Client
@@ -30,6 +30,7 @@ AGAIN_WITHIN = 2.0  # a second Ctrl-C so soon cancels the run
 STUCK_AFTER = 2.0  # nothing running for so long: say why
 FEW = 10  # tasks whose events are shown as they come
 HOPELESS_AFTER = 5.0  # nothing can run for so long: stop waiting
+HOPELESS_WITH_SITES = 30.0  # the same for who has sites: their first report may take a while
 LOOK_EVERY = 1.0  # seconds between requests for pilots and reasons
 TAIL_LINES = 10
 SHOWN_RAISES = 4  # raises of memory that are told at once
@@ -145,6 +146,7 @@ class Watch:
                 units_done=counts.get("units_done", 0),
                 elapsed=now - self._began, pilots=self._facts.get("pilots", 0), slots=self._facts.get("slots", 0),
                 reason=self._reason, is_impossible=self._is_impossible, left=self._left,
+                sites=site_parts(self._facts.get("sites") or ()),
             )
         )  # fmt: skip
         return True
@@ -160,7 +162,7 @@ class Watch:
             self._hopeless_since = None
         elif self._hopeless_since is None:
             self._hopeless_since = now
-        elif now - self._hopeless_since > HOPELESS_AFTER:
+        elif now - self._hopeless_since > (HOPELESS_WITH_SITES if self.session.has_sites() else HOPELESS_AFTER):
             self.hopeless = self._reason
 
     def _running(self) -> int:
