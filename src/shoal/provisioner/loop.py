@@ -69,11 +69,12 @@ class Provisioner:
         """One look at everything."""
         now = self._clock()
         self._read_sites()
-        demand = self._ask()
         for name, job in list(self._jobs.items()):
             if job.done():
                 del self._jobs[name]
                 self._collect(self._sites[name], job)
+        self._report(now)  # first: what tasks need of a site is told of those that were reported
+        demand = self._ask()
         if demand is not None:
             if demand["unfinished"]:
                 self._last_work = now
@@ -87,7 +88,6 @@ class Provisioner:
             if site.config.name not in self._jobs and site.schedule.is_due(now, is_open):
                 self._start(site, lambda site=site: site.query(now))  # type: ignore[misc]  # the site of this turn
         self._drop_removed()
-        self._report(now)
 
     # --- parts of a step
     def _read_sites(self) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.batch.daemons import until
+from tests.integration.namespaces import Namespace
 
 SHOAL = str(Path(sys.executable).parent / "shoal")
 
@@ -20,8 +21,8 @@ SHOAL = str(Path(sys.executable).parent / "shoal")
 class Person:
     """One account's commands; `end` stops whatever they left behind."""
 
-    def __init__(self, folder: Path, env: Mapping[str, str] | None = None) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, env: Mapping[str, str] | None = None, network: Namespace | None = None) -> None:
+        self.folder, self._network = folder, network
         self.work = folder / "work"
         self.work.mkdir(parents=True)
         self.env = {
@@ -31,20 +32,24 @@ class Person:
 
     @property
     def provision(self) -> Path:
-        """Where the provisioner of the embedded server keeps its files."""
-        return self.folder / "state" / "shoal" / "provision"
+        """Where the provisioner keeps its files: that of the embedded server, or of the only other one."""
+        state = self.folder / "state" / "shoal"
+        return next(iter(state.glob("provision-*")), state / "provision")
+
+    def _argv(self, words: tuple[str, ...]) -> list[str]:
+        return self._network.argv(SHOAL, *words) if self._network is not None else [SHOAL, *words]
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         """Begin a command."""
         return subprocess.Popen(
-            [SHOAL, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            self._argv(words), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             cwd=self.work, env=self.env,
         )  # fmt: skip
 
     def shoal(self, *words: str, status: int | None = 0, within: float = 180.0) -> str:
         """What a command prints; it must end with this status (None: any)."""
         done = subprocess.run(
-            [SHOAL, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            self._argv(words), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             cwd=self.work, env=self.env, timeout=within, check=False,
         )  # fmt: skip
         assert status is None or done.returncode == status, f"shoal {' '.join(words)}: {done.stdout}\n{self.story()}"
@@ -74,7 +79,7 @@ class Person:
 
     def end(self) -> None:
         """Stop the server, the provisioner and the pilots of this person."""
-        subprocess.run([SHOAL, "server", "stop"], cwd=self.work, env=self.env, capture_output=True, check=False)
+        subprocess.run(self._argv(("server", "stop")), cwd=self.work, env=self.env, capture_output=True, check=False)
         deadline = time.monotonic() + 20.0
         while (left := self._processes()) and time.monotonic() < deadline:
             for pid in left:
