@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,19 +14,6 @@ from tests.integration.batch.slurm import ACCOUNT, SlurmCluster
 from tests.integration.batch.sshd import SshServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
-
-
-@pytest.fixture
-def person(tmp_path: Path) -> Iterator[Callable[..., Person]]:
-    made: list[Person] = []
-
-    def make(**env: str) -> Person:
-        made.append(Person(tmp_path / f"person{len(made)}", env))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.end()
 
 
 def of_slurm(person: Callable[..., Person], slurm: SlurmCluster) -> Person:

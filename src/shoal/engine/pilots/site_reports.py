@@ -90,7 +90,7 @@ def sites_in_use(state: State, owner: str) -> list[SiteUse]:
     for pilot in state.pilots.values():
         if state.serves(pilot, owner):
             cores[pilot.site] += pilot.room.cores
-            busy[pilot.site] += pilot.room.cores - pilot.free.cores
+            busy[pilot.site] += pilot.room.cores - max(0, pilot.free.cores)  # below 0: fetched ahead
     waits = {
         site: _queued(found.status, "allocation") if found.status.queued else found.status.trouble
         for site, found in valid_reports(state, owner)
