@@ -239,6 +239,8 @@ class Site:
             files = [f"{self.config.directory}/{one.name}.{end}" for one in ended for end in ("ticket", "sh", "log")]
             with contextlib.suppress(BackendError):
                 self.shell.remove(files)
+        if any(not one.cancelled for one in self.ledger.allocations.values()):
+            self.reach.open()  # their pilots came by the tunnel of the provisioner before, which was killed
 
     def _explain(self, one: Allocation) -> None:
         """An allocation ended before its pilot came: say what it printed."""

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -46,14 +47,32 @@ class Person:
             cwd=self.work, env=self.env,
         )  # fmt: skip
 
-    def shoal(self, *words: str, status: int | None = 0, within: float = 180.0) -> str:
+    def shoal(self, *words: str, status: int | None = 0, within: float = 180.0, stdin: str = "") -> str:
         """What a command prints; it must end with this status (None: any)."""
         done = subprocess.run(
-            self._argv(words), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            self._argv(words), input=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             cwd=self.work, env=self.env, timeout=within, check=False,
         )  # fmt: skip
         assert status is None or done.returncode == status, f"shoal {' '.join(words)}: {done.stdout}\n{self.story()}"
         return done.stdout
+
+    def until_said(self, text: str, *words: str, within: float = 60.0) -> tuple[str, float]:
+        """Begin a command and wait until its terminal shows a text: the line, and the seconds that it took. The command is
+        left as Ctrl-C leaves it: what it submitted goes on."""
+        began, lines = time.monotonic(), list[str]()
+        with self.start(*words) as command:
+            assert command.stdout is not None
+            stopper = threading.Timer(within, command.kill)
+            stopper.start()
+            try:
+                for line in command.stdout:
+                    lines.append(line)
+                    if text in line:
+                        return line, time.monotonic() - began
+            finally:
+                stopper.cancel()
+                command.kill()
+        raise AssertionError(f"{text!r} was not said: {''.join(lines)}\n{self.story()}")
 
     def json(self, *words: str) -> Any:
         """The document that a command prints."""

@@ -109,6 +109,7 @@ class SlurmCluster:
         self._daemons: Daemons | None = None
         self.directory = Path()
         self._limits: set[tuple[str, str]] = set()  # that are set
+        self._is_changed = False  # the partition
 
     # --- its life
     def start(self, directory: Path) -> None:
@@ -256,6 +257,11 @@ class SlurmCluster:
         self.run("sacctmgr", "-i", "modify", "qos", qos, "set", f"{limit}={value}")
         self._limits.add((limit, qos))
 
+    def set_partition(self, **values: str) -> None:
+        """Change the partition: MaxTime, State; `reset` gives it back."""
+        self.run("scontrol", "update", f"PartitionName={PARTITION}", *(f"{name}={to}" for name, to in values.items()))
+        self._is_changed = True
+
     def drain(self, host: str, reason: str = "a test drains it") -> None:
         """Let a host get no more jobs."""
         self.run("scontrol", "update", f"nodename={host}", "state=drain", f"reason={reason}")
@@ -275,6 +281,9 @@ class SlurmCluster:
         for limit, qos in list(self._limits):
             self.set_qos_limit(limit, -1, qos)
         self._limits.clear()
+        if self._is_changed:
+            self.set_partition(MaxTime=str(MAX_MINUTES), State="UP")
+            self._is_changed = False
         self.run("scancel", "--user=root", check=False)
         until(lambda: not self.run("squeue", "-h").stdout.strip(), "no job is left")
         for host in HOSTS:

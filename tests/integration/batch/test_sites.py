@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -34,8 +33,7 @@ def test_a_sweep_runs_on_slurm_and_gives_everything_back(person: Callable[..., P
     said = anna.shoal("sweep", "--site", "hpc", "x=1..500", "--", "sh", "-c", f"echo {{x}} >>{ledger}")
     assert "500 succeeded" in said
     assert sorted(map(int, ledger.read_text().split())) == list(range(1, 501))
-    rows = [json.loads(line) for line in anna.shoal("results", "r1", "--json").splitlines()]
-    assert {row["site"] for row in rows} == {"hpc"}
+    assert [row["site"] for row in anna.json("acct", "--by", "site")["rows"]] == ["hpc"]
     anna.wait_for(lambda: not left(slurm))  # released when nothing waits
 
 

@@ -124,6 +124,7 @@ class Watch:
             self._row = row
             if now - self._looked >= LOOK_EVERY and now - self._began >= 0.5:
                 self._looked = now
+                self.session.wake_provisioner()  # without it pilots of sites may not reach the server
                 self._facts = self.client.server()
                 is_slow = now - self._moved > STUCK_AFTER
                 if not (self._running() or self._over) and (is_slow or self._facts.get("pilots")):
@@ -153,7 +154,6 @@ class Watch:
 
     def _ask_why(self, now: float) -> None:
         """Ask why nothing runs. On a shared server a larger pilot may still join; the embedded one has only this machine."""
-        self.session.wake_provisioner()
         answer = self.client.why(self.run)
         self._is_impossible = is_impossible([str(reason.get("code")) for reason in answer.get("reasons") or ()])
         if self._is_impossible or now - self._moved > STUCK_AFTER:  # anything else may be over in a moment
