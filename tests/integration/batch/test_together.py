@@ -20,7 +20,7 @@ from tests.integration.batch.sshd import SshServer
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "tutorial" / "your-machines.md"
 COMMAND = ("./sim", "--E", "{E}", "--seed", "{seed}", "-o", "out/{E}_{seed}.json")
-ENERGIES, SEEDS = tuple(range(10, 101, 10)), tuple(range(1, 13))
+ENERGIES, SEEDS = tuple(range(10, 101, 10)), tuple(range(1, 31))
 
 
 def test_laptop_box_and_slurm_do_one_sweep_together(
