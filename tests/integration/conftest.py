@@ -15,6 +15,7 @@ from tests.integration.batch import grid_engine as real_grid_engine
 from tests.integration.batch import slurm as real_slurm
 from tests.integration.batch import sshd as real_sshd
 from tests.integration.batch.grid_engine import GridEngine
+from tests.integration.batch.person import Person
 from tests.integration.batch.slurm import SlurmCluster
 from tests.integration.batch.sshd import SshServer
 from tests.integration.cluster import Cluster
@@ -95,3 +96,17 @@ def ssh_server(tmp_path: Path) -> Iterator[Callable[..., SshServer]]:
             return made
 
         yield start
+
+
+@pytest.fixture
+def person(tmp_path: Path) -> Iterator[Callable[..., Person]]:
+    """Makes persons: `person(SLURM_CONF=...)`; whatever they left is ended after the test."""
+    made: list[Person] = []
+
+    def make(**env: str) -> Person:
+        made.append(Person(tmp_path / f"person{len(made)}", env))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.end()

@@ -68,7 +68,14 @@ class Session:
 
     def wake_provisioner(self) -> None:
         """Start the provisioner of the person's sites, if there are any and it was killed."""
-        ensure_running(self.target.url, folder_of(self.target.url, embedded_server.state_dir()))
+        ensure_running(self.target.url, self._provision())
+
+    def has_sites(self) -> bool:
+        """True if the person has sites from which machines may come."""
+        return has_sites(self._provision())
+
+    def _provision(self) -> Path:
+        return folder_of(self.target.url, embedded_server.state_dir())
 
     def running(self) -> Client | None:
         """A client of the configured server, or of the embedded one if it runs; nothing is started."""

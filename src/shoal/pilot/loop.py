@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Optional, Protocol
 
 from shoal.pilot.agent import events
-from shoal.pilot.agent.agent import Agent
+from shoal.pilot.agent.agent import BATCH_SIGNALS, Agent
 from shoal.pilot.agent.allocation import Allocation
 from shoal.pilot.agent.events import Event
 from shoal.pilot.commands import peek
@@ -34,13 +34,14 @@ from shoal.pilot.host.usage import HostUsage
 from shoal.pilot.uplink.blobs import Blobs
 from shoal.pilot.uplink.latency import Latency
 from shoal.pilot.uplink.log_upload import LogUpload
-from shoal.wire.messages import Exchange, Register
+from shoal.wire.messages import Exchange, Register, Report
 
 log = logging.getLogger(__name__)
 
 UNFIT, NO_SERVER = 3, 4  # exit codes; 0: a clean end
 SPACE_EVERY = 2.0  # seconds between two checks whether there is disk space again
 MOST_WAIT = 86_400.0  # seconds; the kernel counts a wait in milliseconds of 31 bits: a lifetime may be longer
+DOUBT = 1.0  # seconds in which a batch system that ended a task is expected to signal the pilot, too
 MIN_WAIT = 0.02  # seconds; keeps an agent whose deadline has passed twice running from spinning
 
 
@@ -107,6 +108,7 @@ class Loop:
         self._joined_once = self._is_over = False
         self._signals = 0
         self.is_interrupted = False
+        self._doubtful: list[tuple[float, Event]] = []  # ends of attempts, and until when they are not believed
         self._idle_since = proctree.now()
         self._wake_read, self.wake_fd = os.pipe()
         os.set_blocking(self._wake_read, False)
@@ -197,7 +199,7 @@ class Loop:
     def _deadline(self) -> Optional[float]:
         times = (
             self.agent.deadline(), self._idle_deadline(), self._tails.deadline(), self._pipes.deadline(), self._leave_at(),
-            self._space_at if self.unfit else None,
+            self._space_at if self.unfit else None, self._doubtful[0][0] if self._doubtful else None,
             *(executor.deadline() for executor in self._executors),
         )  # fmt: skip
         return min((at for at in times if at is not None), default=None)
@@ -235,6 +237,7 @@ class Loop:
             self._feed(events.Leave(self._allocation.why(now), now=True))
         if self.unfit and now >= self._space_at:
             self._check_space(now)
+        self._believe(now)
         for executor in self._executors:
             executor.tick(now)
         self._pipes.tick(now)
@@ -262,6 +265,12 @@ class Loop:
     # --- attempts
     def _on_attempt(self, event: Event) -> None:
         """Deliver what an executor reports; the tags that an attempt published come before the report of its end."""
+        if self._doubtful or self._is_doubtful(event):  # all in order
+            self._doubtful.append((proctree.now() + DOUBT, event))
+            return
+        self._take(event)
+
+    def _take(self, event: Event) -> None:
         attempt, tags = "", {}
         if type(event) is events.Ended:
             attempt, tags = event.report.attempt, self._pipes.end(event.report.attempt)
@@ -271,6 +280,20 @@ class Loop:
         if tags:
             self._feed(events.Announced(attempt, tags))
         self._feed(event)
+
+    def _is_doubtful(self, event: Event) -> bool:
+        """True if a batch system may have ended an attempt together with this pilot, whose own signal comes a moment later:
+        such an end is not the task's fault."""
+        if self._allocation.ends is None or self.agent.leaving:
+            return False
+        reports: tuple[Report, ...] = event.reports if type(event) is events.Called else ()
+        reports = (event.report,) if type(event) is events.Ended else reports
+        return any(one.outcome == "failed" and one.cause == "signal" and one.signal in BATCH_SIGNALS for one in reports)
+
+    def _believe(self, now: float) -> None:
+        """Take the events that were in doubt: no signal came for the pilot in time, or one did."""
+        while self._doubtful and (self.agent.leaving or now >= self._doubtful[0][0]):
+            self._take(self._doubtful.pop(0)[1])
 
     def _begin(self, action: events.Begin) -> None:
         self._pipes.open(action.lease.attempt)
@@ -349,6 +372,7 @@ class Loop:
         is_batch = number == signal.SIGTERM
         why = f"{outcome.signal_name(number)} received"
         self._feed(events.Leave(why, now=self._signals > 1, checkpoint=is_batch))
+        self._believe(proctree.now())
 
     def _become_unfit(self, why: str) -> None:
         if self._least_code != UNFIT:

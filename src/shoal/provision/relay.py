@@ -1,9 +1,9 @@
 """The relay on a login host: it copies bytes between pilots, which reach that host only, and the end of a tunnel.
 
 This file is sent over ssh and run there by whatever Python 3.9 or newer there is, so it imports nothing of Shoal. Its
-standard input has one line of JSON (`key`, `to`: the tunnel's port, `host`: where to listen, `ports`: in order of
-preference, 0: any), then a line every few seconds; when it ends, or is silent, the relay ends. It prints one
-line: where it listens, or why it cannot.
+standard input has one line of JSON (`key`, `to`: the tunnel's port, a socket's path, or host and port, `host`: where to
+listen, `ports`: in order of preference, 0: any), then a line every few seconds; when it ends, or is silent, the relay
+ends. It prints one line: where it listens, or why it cannot.
 
 A caller must prove that it has the key before anything is copied [protocol 9]: the same preamble as in
 `wire/relay_preamble.py`. TLS is end to end, so no token is seen here.
@@ -22,6 +22,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from typing import Any
 
 GREETING = b"shoal-relay/1 "
 PROOF = 4 + 1 + 64 + 1 + 64 + 1  # bytes that a caller sends: word, nonce, HMAC
@@ -45,7 +46,7 @@ def proof(key: bytes, word: bytes, ours: bytes, theirs: bytes) -> bytes:
 class Relay:
     """All connections of one relay."""
 
-    def __init__(self, key: bytes, to: int | str, most: int, quit_now: Callable[[], None]) -> None:
+    def __init__(self, key: bytes, to: int | str | list[Any], most: int, quit_now: Callable[[], None]) -> None:
         self._key, self._to, self._most, self._quit_now = key, to, most, quit_now
         self._half_open: dict[asyncio.StreamWriter, None] = {}  # the first is the oldest
         self._open = 0
@@ -100,7 +101,8 @@ class Relay:
             if isinstance(self._to, str):
                 far_reader, far_writer = await asyncio.open_unix_connection(self._to, limit=PIECE)
             else:
-                far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._to, limit=PIECE)
+                host, port = self._to if isinstance(self._to, list) else ("127.0.0.1", self._to)
+                far_reader, far_writer = await asyncio.open_connection(host, port, limit=PIECE)
         except OSError:
             await self._say(writer, b"down", nonces)
             return

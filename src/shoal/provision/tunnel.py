@@ -20,7 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar
 
 from shoal.model.credentials import is_relay_key, redact
 from shoal.model.errors import BadInput, echo
@@ -211,7 +211,9 @@ class Tunnel:
 
     def _serve(self, session: _Session, code: bytes) -> str:
         # The relay runs in the directory of the socket, whose whole path may be too long for a socket's address.
-        to: int | str | None = os.path.basename(self._target) if isinstance(self._target, str) else self._target[1]
+        to: int | str | list[Any] | None = (
+            os.path.basename(self._target) if isinstance(self._target, str) else list(self._target)
+        )
         if self._argv:
             to = session.wait_for("err", allocated_port, self._end)
         if to is None:

@@ -78,6 +78,8 @@ class Ledger:
         for name, status in known.items():
             if name not in self.allocations and status.state != ENDED:  # it was submitted by a process that died then
                 self.allocations[name] = Allocation(name, 0, 0.0, now, status.id)
+                number = name.rpartition("-")[2]
+                self.next = max(self.next, int(number) + 1 if number.isdigit() else 0)  # its name is taken
         for name, one in list(self.allocations.items()):
             said = known.get(name)
             if said is None:

@@ -70,11 +70,12 @@ class Provisioner:
         """One look at everything."""
         now = self._clock()
         self._read_sites()
-        demand = self._ask()
         for name, job in list(self._jobs.items()):
             if job.done():
                 del self._jobs[name]
                 self._collect(self._sites[name], job)
+        self._report(now)  # first: what tasks need of a site is told of those that were reported
+        demand = self._ask()
         if demand is not None:
             if demand["unfinished"]:
                 self._last_work = now
@@ -84,10 +85,10 @@ class Provisioner:
                     site.note_pilots(demand["pilots"], now)
             self._act(demand, now)
         for site in list(self._sites.values()):
-            if site.config.name not in self._jobs and site.schedule.is_due(now, bool(site.ledger.allocations)):
+            is_open = bool(site.ledger.allocations) or not site.schedule.is_known
+            if site.config.name not in self._jobs and site.schedule.is_due(now, is_open):
                 self._start(site, lambda site=site: site.query(now))  # type: ignore[misc]  # the site of this turn
         self._drop_removed()
-        self._report(now)
 
     # --- parts of a step
     def _read_sites(self) -> None:
@@ -149,7 +150,7 @@ class Provisioner:
                 continue
             asks = [ask for ask in found.asks if ask.site == name]
             if site.config.removed:
-                if any(not one.cancelled for one in site.ledger.allocations.values()):
+                if any(one.id and not one.cancelled for one in site.ledger.allocations.values()):
                     self._start(site, lambda site=site: site.cancel(None, now))  # type: ignore[misc]
             elif asks:
                 self._start(site, lambda site=site, asks=asks: [site.submit(ask, now) for ask in asks])  # type: ignore[misc]
@@ -178,7 +179,10 @@ class Provisioner:
         gone = [
             name
             for name, site in self._sites.items()
-            if site.config.removed and not site.ledger.allocations and name not in self._jobs
+            if site.config.removed
+            and not site.ledger.allocations
+            and site.schedule.is_known  # else allocations may be there that this process never heard of
+            and name not in self._jobs
         ]
         for name in gone:
             self._sites.pop(name).close()

@@ -1,4 +1,8 @@
-"""How the pilots of a site reach the server: by its socket on this machine, by its own address, or by a relay."""
+"""How the pilots of a site reach the server: by its socket on this machine, by its own address, or by a relay.
+
+That a login host reaches the server says nothing of the compute hosts behind it: their pilots get both ways, and take the
+first that works.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from shoal.client.client import Client
 from shoal.client.config import write_private
@@ -22,6 +27,7 @@ from shoal.provisioner.site_file import SiteConfig
 log = logging.getLogger(__name__)
 UP_WITHIN = 45.0  # seconds
 ALWAYS, NEVER = "always", "never"
+HTTPS = 443
 # Tries each address for a few seconds and prints the first that answers.
 _TRY = """
 import socket, sys
@@ -47,7 +53,9 @@ class Reach:
         self._url = site_url.parse(config.url)
         self._tunnel: Tunnel | None = None
         self._fingerprint = ""
-        self._direct = ""  # the server's own address, if the site reaches it
+        self._direct = ""  # the server's own address, if the host that we log in to reaches it
+        self._has_looked = False  # for that address
+        self._is_shared = self._url.backend != "local"  # pilots run on other hosts than the one that we log in to
 
     @property
     def is_here(self) -> bool:
@@ -63,43 +71,48 @@ class Reach:
         """The way in words."""
         if self.is_here:
             return "by the server's socket on this machine"
-        if self._direct:
-            return f"directly at {self._direct}"
-        return "by a tunnel over ssh" if self._url.is_remote else "by a relay on this machine"
+        by_relay = "by a tunnel over ssh" if self._url.is_remote else "by a relay on this machine"
+        if not self._direct:
+            return by_relay
+        return f"directly at {self._direct}" + (f", or {by_relay}" if self._tunnel is not None else "")
 
     def open(self) -> None:
         """Find the way, and open a tunnel if it takes one; returns when it is up."""
-        if self.is_here or self._direct:
+        if self.is_here:
             return
-        if self._tunnel is None:
+        if not self._has_looked:
             addresses = self._server_addresses() if self._config.tunnel != ALWAYS else []
             self._direct = self._reached(addresses) if addresses else ""
-            if self._direct:
-                return
-            if self._config.tunnel == NEVER:
+            self._has_looked = True
+            if not self._direct and self._config.tunnel == NEVER:
+                self._has_looked = False
                 raise BackendError(
                     f"the site does not reach the server at {', '.join(addresses) or 'any address'}",
                     hint="let it use a tunnel: --tunnel auto",
                 )
+        if self._direct and (self._config.tunnel == NEVER or not self._is_shared):
+            return
+        if self._tunnel is None:
             self._start_tunnel()
         assert self._tunnel is not None
         until = time.monotonic() + UP_WITHIN
         while not self._tunnel.is_up and time.monotonic() < until:
             time.sleep(0.1)
-        if not self._tunnel.is_up:
+        if self._tunnel.is_up:
+            self._remember(self._tunnel.port)
+        elif not self._direct:
             raise BackendError(self.trouble, hint="see whether you can log in there, and whether it forwards ports")
-        self._remember(self._tunnel.port)
 
     def address(self, token: dict[str, Any]) -> tuple[tuple[str, ...], str]:
         """The addresses and the fingerprint of a join string; `token` is the answer that brought the token."""
         if self.is_here:
             local = [address for address in token["addresses"] if address.startswith("unix:")]
             return tuple(local or token["addresses"]), "" if local else str(token["fingerprint"])
-        if self._direct:
-            return (self._direct,), str(token["fingerprint"])
-        if self._tunnel is None or self._tunnel.address is None:
+        direct = (self._direct,) if self._direct else ()
+        relays = self._tunnel.address.split(",") if self._tunnel is not None and self._tunnel.address else []
+        if not direct and not relays:
             raise BackendError(self.trouble or "there is no way to the server yet")
-        return tuple(self._tunnel.address.split(",")), self._fingerprint
+        return (*direct, *relays), str(token["fingerprint"]) if direct else self._fingerprint
 
     def close(self) -> None:
         """End the tunnel."""
@@ -119,15 +132,16 @@ class Reach:
 
     def _start_tunnel(self) -> None:
         with self._client() as client:
-            answer = client.open_tunnel_socket()
+            far = urlsplit(client.url) if client.url.startswith("https:") else None
+            answer = client.server() if far is not None else client.open_tunnel_socket()
         self._fingerprint = str(answer["fingerprint"])
+        target = str(answer["socket"]) if far is None else (far.hostname or "", far.port or HTTPS)
         kept = json.loads(self._file.read_bytes()) if self._file.exists() else {}
         self._key = str(kept.get("key") or RELAY_PREFIX + secrets.token_urlsafe(32))
         self._remember(int(kept.get("port", 0)))
         ssh = self._shell.tunnel_argv() if isinstance(self._shell, SshShell) else ()
-        is_shared = self._url.backend != "local"  # pilots run on other hosts than the one that we log in to
         ports = (int(kept.get("port", 0)), 0) if kept.get("port") else (0,)
-        self._tunnel = Tunnel(ssh, str(answer["socket"]), is_shared, self._key, log.info, ports=ports)
+        self._tunnel = Tunnel(ssh, target, self._is_shared, self._key, log.info, ports=ports)
         self._tunnel.start()
 
     def _remember(self, port: int) -> None:

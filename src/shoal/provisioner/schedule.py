@@ -16,21 +16,27 @@ class QuerySchedule:
     last: float = float("-inf")
     soon: float | None = None
     failures: int = 0
+    is_known: bool = False  # it answered once: no allocation is unknown
 
     def note_news(self, now: float) -> None:
         """An allocation was submitted, or a pilot ended that should not have: ask once, a little later."""
         if self.soon is None:
             self.soon = now + SOON
 
-    def is_due(self, now: float, has_allocations: bool) -> bool:
-        """Is it time to ask?"""
+    def is_due(self, now: float, is_open: bool) -> bool:
+        """Is it time to ask? `is_open`: there are allocations, or may be."""
         pause = min(LONGEST, EVERY * 2**self.failures)
         if self.soon is not None and not self.failures and now >= self.soon:
             return True
-        return has_allocations and now - self.last >= pause
+        return is_open and now - self.last >= pause
 
     def note_query(self, now: float, is_good: bool) -> None:
         """The batch system was asked."""
         self.last = now
         self.soon = None
         self.failures = 0 if is_good else min(self.failures + 1, 5)
+        self.is_known = self.is_known or is_good
+
+    def note_answer(self) -> None:
+        """The batch system took a submission: it is there again, so nobody need wait for long to ask it."""
+        self.failures = 0

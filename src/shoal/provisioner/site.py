@@ -51,8 +51,7 @@ class Site:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.ledger = Ledger(folder / f"{config.name}.json")
         self.schedule = QuerySchedule()
-        if self.ledger.allocations:
-            self.schedule.note_news(0.0)  # what became of them while no provisioner ran
+        self.schedule.note_news(0.0)  # what became of allocations while no provisioner ran, also of those it forgot
         self.shell = open_shell(config)
         self.backend = registry.make(site_url.parse(config.url).backend, config.options)
         self.reach = Reach(config, folder, self.shell, client)
@@ -61,6 +60,7 @@ class Site:
         self.waits: list[float] = []  # seconds in the queue, of the last allocations that started
         self._troubles, self._retry_at = 0, 0.0  # in a row, and when the site is tried again
         self._pilot = ""  # where the pilot's code is on the site
+        self._without: set[str] = set()  # allocations whose pilots are gone, and about which the batch system was asked
 
     # --- what the loop reads
     def view(self, pilots: list[Json], now: float) -> SiteView:
@@ -68,7 +68,7 @@ class Site:
         config = self.config
         mine = [one for one in pilots if one["site"] == config.name and one["state"] != "draining"]
         joined = {one["allocation"] for one in mine}
-        coming = [one for one in self.ledger.allocations.values() if one.name not in joined and not one.joined]
+        coming = [one for one in self._waiting() if one.name not in joined]
         left = config.budget - self.ledger.committed if config.budget is not None else None
         return SiteView(
             name=config.name,
@@ -99,9 +99,13 @@ class Site:
             ),
         )
 
+    def _waiting(self) -> list[Allocation]:
+        """Allocations whose pilots are still to come."""
+        return [one for one in self.ledger.allocations.values() if not one.joined and not one.cancelled]
+
     def status(self) -> SiteStatus:
         """What the server is told; the changes are forgotten by `told`."""
-        queued = [one for one in self.ledger.allocations.values() if one.state == QUEUED]
+        queued = [one for one in self._waiting() if one.state == QUEUED]
         reasons = sorted({one.reason for one in queued if one.reason})[:4]
         running = sum(1 for one in self.ledger.allocations.values() if one.state == RUNNING)
         return SiteStatus(
@@ -126,9 +130,11 @@ class Site:
         for name, one in list(self.ledger.allocations.items()):
             pilot = seen.get(name)
             if pilot is None:
-                if one.joined and not one.cancelled:
-                    self.schedule.note_news(now)  # its pilot is gone
+                if one.joined and not one.cancelled and name not in self._without:
+                    self._without.add(name)
+                    self.schedule.note_news(now)  # its pilot is gone: ask once more than usual
                 continue
+            self._without.discard(name)
             is_worked = one.worked or bool(pilot["held"] or pilot["is_proven"])
             if not one.joined or is_worked != one.worked:
                 if one.started is None:
@@ -169,6 +175,7 @@ class Site:
         for _ in range(ask.count):
             self._submit(ask, now)
         self._troubles = 0
+        self.schedule.note_answer()
         self.schedule.note_news(now)
 
     def _submit(self, ask: Ask, now: float) -> None:
@@ -232,10 +239,13 @@ class Site:
             self.changes.append(AllocationChange("ended", one.name, one.reason, one.cores, took))
             if not one.joined and not one.cancelled:
                 self._explain(one)
+        self._without &= self.ledger.allocations.keys()
         if ended:
             files = [f"{self.config.directory}/{one.name}.{end}" for one in ended for end in ("ticket", "sh", "log")]
             with contextlib.suppress(BackendError):
                 self.shell.remove(files)
+        if any(not one.cancelled for one in self.ledger.allocations.values()):
+            self.reach.open()  # their pilots came by the tunnel of the provisioner before, which was killed
 
     def _explain(self, one: Allocation) -> None:
         """An allocation ended before its pilot came: say what it printed."""
@@ -249,14 +259,14 @@ class Site:
 
     def cancel(self, count: int | None, now: float) -> None:
         """Cancel so many allocations that wait, the newest first; None: all there are."""
-        waiting = [one for one in self.ledger.allocations.values() if not one.joined and one.state == QUEUED]
+        waiting = [one for one in self._waiting() if one.state == QUEUED]
         chosen = list(self.ledger.allocations.values()) if count is None else waiting[::-1][:count]
-        ids = [one.id for one in chosen if one.id]
-        if ids:
-            result = self.shell.run(self.backend.cancel(ids))
+        known = [one for one in chosen if one.id]  # the id of one that was interrupted comes with the next query
+        if known:
+            result = self.shell.run(self.backend.cancel([one.id for one in known]))
             if result.status:
                 raise BackendError(f"{self.backend.name} did not cancel: {result.tail}")
-            for one in chosen:
+            for one in known:
                 self.ledger.put(replace(one, cancelled=True, reason="cancelled"))
             self.schedule.note_news(now)
 

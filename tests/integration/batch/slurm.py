@@ -2,6 +2,7 @@
 
 Nothing of the machine is changed or used: munge has its own key and socket, the database has no port at all, and clients
 find this Slurm by SLURM_CONF. Jobs are root's. Only the processes that were started here are signalled, by their numbers.
+With two networks, the controller and all commands are in that of the login host, and the hosts' daemons in the other.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from tests.integration.batch.daemons import Daemons, missing, until
 from tests.integration.cluster import free_port
+from tests.integration.namespaces import COMPUTE, LOGIN_INSIDE, Namespace
 
 HOSTS = ("n1", "n2")
 CORES = 2  # of each host
@@ -35,7 +37,7 @@ PROGRAMS = {
 # 2 s, and a command gives up after 5 s if no controller answers.
 _SLURM_CONF = """
 ClusterName={cluster}
-SlurmctldHost={host}(127.0.0.1)
+SlurmctldHost={host}({login_address})
 SlurmUser=root
 SlurmdUser=root
 SlurmctldPort={controller}
@@ -69,8 +71,8 @@ AccountingStorageHost=127.0.0.1
 AccountingStoragePort={database}
 AccountingStoragePass={directory}/munge.socket
 AccountingStorageEnforce=associations,limits,qos
-NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={n1} CPUs={cores} RealMemory=2000
-NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={n2} CPUs={cores} RealMemory=2000
+NodeName=n1 NodeHostname={host} NodeAddr={compute_address} Port={n1} CPUs={cores} RealMemory=2000
+NodeName=n2 NodeHostname={host} NodeAddr={compute_address} Port={n2} CPUs={cores} RealMemory=2000
 PartitionName={partition} Nodes=n1,n2 Default=YES MaxTime={minutes} DefaultTime=5 DefMemPerCPU=100 State=UP
 """
 _SLURMDBD_CONF = """
@@ -102,10 +104,12 @@ def why_not() -> str:
 class SlurmCluster:
     """One Slurm: `start` it, use `env` for its commands, and `stop` it whatever happened."""
 
-    def __init__(self) -> None:
+    def __init__(self, login: Namespace | None = None, compute: Namespace | None = None) -> None:
+        self._login, self._compute = login, compute
         self._daemons: Daemons | None = None
         self.directory = Path()
         self._limits: set[tuple[str, str]] = set()  # that are set
+        self._is_changed = False  # the partition
 
     # --- its life
     def start(self, directory: Path) -> None:
@@ -116,7 +120,9 @@ class SlurmCluster:
         ports = {name: free_port() for name in ("controller", "database", *HOSTS)}
         values = {
             "cluster": CLUSTER, "host": socket.gethostname().partition(".")[0], "directory": directory, "cores": CORES,
-            "partition": PARTITION, "minutes": MAX_MINUTES, **ports,
+            "partition": PARTITION, "minutes": MAX_MINUTES,
+            "login_address": LOGIN_INSIDE if self._login else "127.0.0.1",
+            "compute_address": COMPUTE if self._compute else "127.0.0.1", **ports,
         }  # fmt: skip
         self._write("slurm.conf", _SLURM_CONF.format(**values))
         self._write("slurmdbd.conf", _SLURMDBD_CONF.format(**values))
@@ -186,7 +192,9 @@ class SlurmCluster:
         return self.directory / "mariadbd.socket"
 
     def _start_accounting(self) -> None:
-        self._all.spawn("slurmdbd", "slurmdbd", "-D", env={"MYSQL_UNIX_PORT": str(self._database_socket)})
+        self._all.spawn(
+            "slurmdbd", *_in(self._login, "slurmdbd", "-D"), env={"MYSQL_UNIX_PORT": str(self._database_socket)}
+        )
         self._all.wait(
             "slurmdbd", lambda: self.run("sacctmgr", "-n", "list", "cluster", check=False).returncode == 0,
             "the accounting answers",
@@ -195,12 +203,12 @@ class SlurmCluster:
         self.add_account(ACCOUNT)
 
     def _start_controller(self) -> None:
-        self._all.spawn("slurmctld", "slurmctld", "-D")
+        self._all.spawn("slurmctld", *_in(self._login, "slurmctld", "-D"))
         self._all.wait("slurmctld", self.answers, "slurmctld answers")
 
     def start_host(self, host: str) -> None:
         """Start the daemon of a host."""
-        self._all.spawn(f"slurmd-{host}", "slurmd", "-D", "-N", host)
+        self._all.spawn(f"slurmd-{host}", *_in(self._compute, "slurmd", "-D", "-N", host))
 
     def kill_host(self, host: str) -> None:
         """kill -9 of the daemon of a host, as if the host had lost its power; its jobs run on until Slurm ends them."""
@@ -249,6 +257,11 @@ class SlurmCluster:
         self.run("sacctmgr", "-i", "modify", "qos", qos, "set", f"{limit}={value}")
         self._limits.add((limit, qos))
 
+    def set_partition(self, **values: str) -> None:
+        """Change the partition: MaxTime, State; `reset` gives it back."""
+        self.run("scontrol", "update", f"PartitionName={PARTITION}", *(f"{name}={to}" for name, to in values.items()))
+        self._is_changed = True
+
     def drain(self, host: str, reason: str = "a test drains it") -> None:
         """Let a host get no more jobs."""
         self.run("scontrol", "update", f"nodename={host}", "state=drain", f"reason={reason}")
@@ -268,6 +281,9 @@ class SlurmCluster:
         for limit, qos in list(self._limits):
             self.set_qos_limit(limit, -1, qos)
         self._limits.clear()
+        if self._is_changed:
+            self.set_partition(MaxTime=str(MAX_MINUTES), State="UP")
+            self._is_changed = False
         self.run("scancel", "--user=root", check=False)
         until(lambda: not self.run("squeue", "-h").stdout.strip(), "no job is left")
         for host in HOSTS:
@@ -278,7 +294,7 @@ class SlurmCluster:
     # --- what anybody does
     def run(self, *argv: str, check: bool = True, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run a command of Slurm."""
-        return self._all.run(*argv, check=check, stdin=stdin)
+        return self._all.run(*_in(self._login, *argv), check=check, stdin=stdin)
 
     def sbatch(self, script: str, *options: str) -> str:
         """Submit a script; returns the number of the job. What it prints goes to JOB.txt of the directory."""
@@ -311,3 +327,8 @@ class SlurmCluster:
         chosen = ["-n", ",".join(hosts)] if hosts else []
         states = self.run("sinfo", "-h", "-N", *chosen, "-o", "%T", check=False).stdout.split()
         return {state.rstrip("*") for state in states}
+
+
+def _in(network: Namespace | None, *argv: str) -> list[str]:
+    """A command in a network; None: in that of the test. `ip netns exec` would hide the cgroups that slurmd looks for."""
+    return ["nsenter", f"--net=/run/netns/{network.name}", "--", *argv] if network is not None else list(argv)

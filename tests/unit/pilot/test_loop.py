@@ -13,9 +13,12 @@ from typing import Any
 
 import pytest
 
+from shoal.pilot import loop
 from shoal.pilot.agent.agent import Agent
+from shoal.pilot.agent.allocation import Allocation
 from shoal.pilot.agent.events import Answered, Event, Fetched, Join, Joined, Leave
 from shoal.pilot.commands.staging import PilotFacts, Staging
+from shoal.pilot.guard import proctree
 from shoal.pilot.guard.channel import Channel
 from shoal.pilot.guard.guards import Guards
 from shoal.pilot.guard.messages import (
@@ -211,6 +214,28 @@ def test_a_cancelled_attempt_is_stopped_with_the_servers_grace(script: Script) -
     (stop,) = script.done(Stop)
     assert (stop.attempt, stop.grace) == (lease.attempt, 3.0)
     assert script.outcomes() == {lease.attempt: ("cancelled", "cancelled")}
+
+
+@pytest.mark.parametrize(("is_told", "outcome"), [(True, "returned"), (False, "failed")])
+def test_what_a_batch_system_ends_with_its_pilot_is_given_back(
+    script: Script, monkeypatch: pytest.MonkeyPatch, is_told: bool, outcome: str
+) -> None:
+    """scancel signals all processes of an allocation, a task a moment before its pilot."""
+    monkeypatch.setattr(loop, "DOUBT", 60.0 if is_told else 0.05)
+    script.loop._allocation = Allocation(3600.0, proctree.now())
+    lease = script.lease(1)
+    script.ends[lease.attempt] = Ended(lease.attempt, None, 15, "", 1.0, 1.0, 1)
+    look = script.loop._is_doubtful
+
+    def look_and_signal(event: Event) -> bool:
+        found = look(event)
+        if found and is_told:
+            script.loop.interrupt(15)
+        return found
+
+    monkeypatch.setattr(script.loop, "_is_doubtful", look_and_signal)
+    script.run(Reply(0, 1, [lease]))
+    assert script.outcomes() == {lease.attempt: (outcome, "signal")}
 
 
 def test_a_signal_reaches_the_guard_unless_there_is_none_of_that_number(script: Script) -> None:

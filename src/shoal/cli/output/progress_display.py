@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
 
 from shoal.cli.output.tables import clean, shorten, width
 from shoal.model.lazy_dataclass import dataclass
@@ -50,6 +50,7 @@ class Status:
     reason: str = ""  # why nothing runs
     is_impossible: bool = False  # and can ever run on the pilots there are
     left: TimeLeft | None = None  # None: nobody asked yet
+    sites: tuple[str, ...] = ()  # busy cores of those that each has, and what it waits for
 
     @property
     def done(self) -> int:
@@ -75,9 +76,24 @@ def parts_of(status: Status) -> dict[str, str]:
     parts["elapsed"] = show_duration(status.elapsed)
     if status.left is not None and status.done < status.total:
         parts |= left_parts(status.left)
-    if status.pilots:
+    if status.sites:
+        parts["sites"] = "  ".join(status.sites)
+    elif status.pilots:
         parts["pilots"] = f"{many(status.pilots, 'pilot')}, {many(status.slots, 'slot')}"
     return parts
+
+
+def site_parts(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """What the sites do, by the server's rows; nothing if there is only this machine."""
+    if {row["site"] for row in rows} <= {"", "local"}:
+        return ()
+    return tuple(_site_part(row) for row in rows)
+
+
+def _site_part(row: Mapping[str, Any]) -> str:
+    """`hpc 3/4 (1 allocation waits: Priority)`: busy cores of those there are."""
+    text = f"{clean(row['site'] or 'local')} {row['busy']:,}/{row['cores']:,}"
+    return f"{text} ({shorten(clean(row['waits']), 60)})" if row["waits"] else text
 
 
 def rough(seconds: float) -> str:
@@ -107,6 +123,7 @@ def fitted(status: Status, columns: int) -> tuple[str, str]:
             "pilots",
             "rate",
             "bar",
+            "sites",
             "elapsed",
             "within",
             "" if status.failed else "failed",

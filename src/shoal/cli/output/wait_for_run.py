@@ -14,7 +14,7 @@ import click
 from shoal.cli.main import FAILED, INTERRUPTED, OWN_FAILURE, REFUSED
 from shoal.cli.output.describe import run_state
 from shoal.cli.output.live_forecast import LiveForecast
-from shoal.cli.output.progress_display import Display, Status, TimeLeft, choose_display
+from shoal.cli.output.progress_display import Display, Status, TimeLeft, choose_display, site_parts
 from shoal.cli.output.tables import clean, print_json, print_lines, write_stream
 from shoal.cli.session import Session, say
 from shoal.client.client import Client
@@ -31,6 +31,7 @@ AGAIN_WITHIN = 2.0  # a second Ctrl-C so soon cancels the run
 STUCK_AFTER = 2.0  # nothing running for so long: say why
 FEW = 10  # tasks whose events are shown as they come
 HOPELESS_AFTER = 5.0  # nothing can run for so long: stop waiting
+HOPELESS_WITH_SITES = 30.0  # the same for who has sites: their first report may take a while
 LOOK_EVERY = 1.0  # seconds between requests for pilots and reasons
 TAIL_LINES = 10
 SHOWN_RAISES = 4  # raises of memory that are told at once
@@ -124,6 +125,7 @@ class Watch:
             self._row = row
             if now - self._looked >= LOOK_EVERY and now - self._began >= 0.5:
                 self._looked = now
+                self.session.wake_provisioner()  # without it pilots of sites may not reach the server
                 self._facts = self.client.server()
                 is_slow = now - self._moved > STUCK_AFTER
                 if not (self._running() or self._over) and (is_slow or self._facts.get("pilots")):
@@ -146,13 +148,13 @@ class Watch:
                 units_done=counts.get("units_done", 0),
                 elapsed=now - self._began, pilots=self._facts.get("pilots", 0), slots=self._facts.get("slots", 0),
                 reason=self._reason, is_impossible=self._is_impossible, left=self._left,
+                sites=site_parts(self._facts.get("sites") or ()),
             )
         )  # fmt: skip
         return True
 
     def _ask_why(self, now: float) -> None:
         """Ask why nothing runs. On a shared server a larger pilot may still join; the embedded one has only this machine."""
-        self.session.wake_provisioner()
         answer = self.client.why(self.run)
         self._is_impossible = is_impossible([str(reason.get("code")) for reason in answer.get("reasons") or ()])
         if self._is_impossible or now - self._moved > STUCK_AFTER:  # anything else may be over in a moment
@@ -161,7 +163,7 @@ class Watch:
             self._hopeless_since = None
         elif self._hopeless_since is None:
             self._hopeless_since = now
-        elif now - self._hopeless_since > HOPELESS_AFTER:
+        elif now - self._hopeless_since > (HOPELESS_WITH_SITES if self.session.has_sites() else HOPELESS_AFTER):
             self.hopeless = self._reason
 
     def _running(self) -> int:

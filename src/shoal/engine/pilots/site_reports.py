@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from shoal.engine.commands import ReportSite
 from shoal.engine.state import SiteReport, State
 from shoal.model.errors import BadInput, Conflict
 from shoal.model.limits import MAX_SITES_OWNER
 from shoal.model.quantities import many
+from shoal.wire.http.requests import SiteStatus
 
 VALID = 120.0  # seconds: a provisioner reports every 30 s, and when something changes
 CHANGES = ("submitted", "started", "ended")
@@ -46,16 +49,16 @@ def valid_reports(state: State, owner: str) -> Iterator[tuple[str, SiteReport]]:
             yield site, found
 
 
-def expected_machines(state: State, owner: str) -> str:
-    """What an owner's sites are about to bring, and what keeps it, in one phrase; empty if nothing was asked for."""
+def expected_machines(state: State, owner: str, wanted: str = "") -> str:
+    """What an owner's sites (of these, separated by commas) are about to bring, and what keeps it, in one phrase; empty if
+    nothing was asked for."""
     texts = []
     for site, found in valid_reports(state, owner):
         status = found.status
+        if wanted and site not in wanted.split(","):
+            continue
         if status.queued:
-            why = f" ({'; '.join(status.reasons[:2])})" if status.reasons else ""
-            texts.append(
-                f"{site}: {many(status.queued, 'allocation')} {'waits' if status.queued == 1 else 'wait'}{why}"
-            )
+            texts.append(f"{site}: {_queued(status, 'allocation')}")
         elif status.running:
             texts.append(f"{site}: {many(status.running, 'allocation')} started")
         elif status.trouble:
@@ -63,3 +66,33 @@ def expected_machines(state: State, owner: str) -> str:
         elif status.note:
             texts.append(f"{site}: {status.note}")
     return "; ".join(texts)
+
+
+def _queued(status: SiteStatus, word: str) -> str:
+    """`2 allocations wait (Priority)`"""
+    why = f" ({'; '.join(status.reasons[:2])})" if status.reasons else ""
+    return f"{many(status.queued, word)} {'waits' if status.queued == 1 else 'wait'}{why}"
+
+
+class SiteUse(NamedTuple):
+    """What a site does for an owner, as a line of progress shows it."""
+
+    site: str
+    cores: int
+    busy: int
+    waits: str  # what was asked for and has not come, or why not; empty: nothing
+
+
+def sites_in_use(state: State, owner: str) -> list[SiteUse]:
+    """Every site with pilots that serve an owner, and those that its provisioner reports."""
+    cores: Counter[str] = Counter()
+    busy: Counter[str] = Counter()
+    for pilot in state.pilots.values():
+        if state.serves(pilot, owner):
+            cores[pilot.site] += pilot.room.cores
+            busy[pilot.site] += pilot.room.cores - max(0, pilot.free.cores)  # below 0: fetched ahead
+    waits = {
+        site: _queued(found.status, "allocation") if found.status.queued else found.status.trouble
+        for site, found in valid_reports(state, owner)
+    }
+    return [SiteUse(site, cores[site], busy[site], waits.get(site, "")) for site in sorted({*cores, *waits})]

@@ -45,7 +45,7 @@ def why_ready(state: State, array: Array, element: int = 0) -> Reason:
     cls = state.queue.class_of(array, element if element in array.apart else 0)
     pilots = [p for p in state.pilots.values() if state.serves(p, run.owner)]
     if not pilots:
-        machines = expected_machines(state, run.owner)
+        machines = expected_machines(state, run.owner, cls.key.site)
         if machines:
             return Reason("provisioning", f"no pilot is connected yet; {machines}", "see `shoal site list`")
         because = f": {state.trouble}" if state.trouble and state.keeper in ("", run.owner) else ""
@@ -59,6 +59,8 @@ def why_ready(state: State, array: Array, element: int = 0) -> Reason:
     able = [p for p in taking if static_misfit(p, cls) is None]
     fitting = [p for p in able if _may_require(state, p, cls)]
     if not fitting:
+        if cls.key.site and not any(p.site in cls.key.site.split(",") for p in taking):
+            return _absent(state, cls)
         if any(_is_avoided(state, p, cls) for p in taking):
             where = [*cls.key.avoid, *(f"site {site}" for site in cls.key.avoid_sites)]
             return Reason(
@@ -70,7 +72,7 @@ def why_ready(state: State, array: Array, element: int = 0) -> Reason:
         if blind and not able:
             return _not_visible(blind, cls)
         lack = _unwanted(state, able, len(taking), cls) if able else _too_small(taking, cls)
-        machines = expected_machines(state, run.owner)
+        machines = expected_machines(state, run.owner, cls.key.site)
         return Reason("provisioning", f"{lack.text}; {machines}", lack.fix) if machines else lack
     accounting = state.accounting
     free = [p for p in fitting if accounting.may_start(run.owner, p.site, cls.needs, 1, cls.expected, state.now) > 0]
@@ -78,6 +80,15 @@ def why_ready(state: State, array: Array, element: int = 0) -> Reason:
 
 
 # --- what no pilot is
+def _absent(state: State, cls: TaskClass) -> Reason:
+    """None is at a site that it asks for."""
+    text = f"it asks for site {cls.key.site.replace(',', ' or ')}, and no pilot of it is connected"
+    machines = expected_machines(state, cls.key.owner, cls.key.site)
+    if machines:
+        return Reason("provisioning", f"{text} yet; {machines}", "see `shoal site list`")
+    return Reason("cannot_run", text, "see `shoal site list`; add it with `shoal site add`, or leave --site out")
+
+
 def _too_small(taking: list[Pilot], cls: TaskClass) -> Reason:
     """None is large enough, or knows how to run it."""
     roomy = [p for p in taking if misfit(cls.needs, p.room) is None]
@@ -255,7 +266,7 @@ def _moment(state: State, pilots: list[Pilot], over_quota: int, cls: TaskClass) 
         return Reason("next_exchange", "a pilot has room and takes it with its next exchange", "nothing to do")
     cores, running = sum(p.room.cores for p in held), sum(p.held for p in held)
     others = f"; a limit keeps it from {many(over_quota, 'other pilot')}" if over_quota else ""
-    machines = expected_machines(state, cls.key.owner)
+    machines = expected_machines(state, cls.key.owner, cls.key.site)
     others += f"; {machines}" if machines else ""
     return Reason(
         "busy",

@@ -32,7 +32,7 @@ from shoal.wire.messages import PROTOCOL, Capacity, Checkpoint, Exchange, FileAn
 
 FOREIGN_TRIES = 3  # an exchange that a proxy refuses is sent so often before it is divided
 
-_BATCH_SIGNALS = (9, 15)  # SIGKILL and SIGTERM: what ends an allocation
+BATCH_SIGNALS = (9, 15)  # SIGKILL and SIGTERM: what ends an allocation
 
 
 class Agent:
@@ -297,7 +297,7 @@ class Agent:
         if report.outcome != "failed":
             return report
         if not why:
-            is_ended_with_us = self.leaving and report.cause == "signal" and report.signal in _BATCH_SIGNALS
+            is_ended_with_us = self.leaving and report.cause == "signal" and report.signal in BATCH_SIGNALS
             return replace(report, outcome="returned", message=self.leaving) if is_ended_with_us else report
         outcome = "returned" if self._stop_all or is_moving else "cancelled"
         return replace(report, outcome=outcome, cause="cancelled", message=why)

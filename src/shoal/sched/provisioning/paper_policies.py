@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from shoal.model.quantities import many
 from shoal.sched.factory import FactoryRule, choose_element, missing
 from shoal.sched.guided_factory import GuidedRule, Site, TaskKind, place, require_any, wanted
 from shoal.sched.provisioning.bounds import SiteBounds
@@ -93,12 +94,15 @@ def follow_tasks(rule: DemandRule, needs: Sequence[Need], bounds: Mapping[str, S
     places = [
         Site(site.name, site.pilots, site.meets.get(require, any(not misfit(need, site) for need in needs)), site.rank)
         for site in sites
-        if bounds[site.name].open
+        # A departure: the unguided part, too, goes only where a task could run. Tasks may name their sites.
+        if bounds[site.name].open and not all(site.name in need.unfit_sites for need in needs)
     ]
     while count > 0 and places:
         full = set()
         for order in place(options, count, places, guided=draw()):
-            if order.site not in full and _send(bounds[order.site], 1, f"{tasks} pilots for the tasks that wait"):
+            if order.site not in full and _send(
+                bounds[order.site], 1, f"{many(tasks, 'pilot')} for the tasks that wait"
+            ):
                 count -= 1
             else:
                 full.add(order.site)

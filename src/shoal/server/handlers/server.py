@@ -7,6 +7,7 @@ from collections import Counter
 
 from shoal import __version__
 from shoal.db.retention import KEEP_BYTES, KEEP_SECONDS
+from shoal.engine.pilots.site_reports import sites_in_use
 from shoal.model.errors import NotFound
 from shoal.model.quantities import parse_duration, parse_size
 from shoal.server.context import CallHandler, Context
@@ -51,6 +52,8 @@ class ServerHandler(CallHandler):
             ends = context.authority.ends
             public |= {"addresses": context.addresses, "fingerprint": context.authority.fingerprint}
             public |= {"certificate_ends": ends.leaf, "ca_ends": ends.ca}
+        sites = sites_in_use(context.service.engine.state, call.caller.owner)
+        public["sites"] = [site._asdict() for site in sites]
         if not call.caller.is_admin:
             return answer({**public, **self._own(call)})
         facts = {**await context.service.query(lambda r: r.server_facts()), **context.service.facts(), **public}

@@ -107,8 +107,8 @@ TokenMade = _answer("TokenMade",
 Revoked = _answer("Revoked", "How many tokens and pilots ended.", revoked=int, pilots=int)
 AuditPage = _answer("AuditPage", "Uses of tokens, newest first.", audit=list[Row], next=Optional[int])
 ServerAnswer = _answer("ServerAnswer",
-    "The state of a server; administrators get more.",
-    mode=str, since=float, version=str)
+    "The state of a server; administrators get more. `sites`: what each site does for the caller.",
+    mode=str, since=float, version=str, sites=list[Row])
 Stopping = _answer("Stopping", "The server ends.", stopping=bool)
 TunnelAnswer = _answer("TunnelAnswer", "Where TLS is served for tunnels.", socket=str, fingerprint=str)
 PruneAnswer = _answer("PruneAnswer", "What was deleted.", events=int, log_bytes=int)

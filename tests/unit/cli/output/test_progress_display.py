@@ -15,6 +15,7 @@ from shoal.cli.output.progress_display import (
     TimeLeft,
     bar_of,
     fitted,
+    site_parts,
     status_text,
 )
 from tests.unit.cli.fake_client import Clock
@@ -28,6 +29,16 @@ def test_the_line_has_counts_rate_time_and_pilots() -> None:
     for part in ("512/2,000", "running 8", "failed 12", "8.5/s", "1m00s", "about 2h58m left", "2 pilots, 8 slots"):
         assert part in text
     assert "about 2h58m left  (9 in 10 within 3h30m)" in text
+
+
+def test_the_line_names_sites_instead_of_pilots_where_there_are_any() -> None:
+    rows = [
+        {"site": "hpc", "cores": 4, "busy": 3, "waits": "1 allocation waits (Priority)"},
+        {"site": "local", "cores": 2, "busy": 2, "waits": ""},
+    ]
+    assert site_parts(rows[1:]) == (), "this machine alone is no news"
+    text = status_text(Status("r1", total=9, pilots=2, slots=6, sites=site_parts(rows)))
+    assert text.endswith("hpc 3/4 (1 allocation waits (Priority))  local 2/2") and "pilots" not in text
 
 
 def test_what_was_final_before_the_waiting_does_not_count_into_the_rate() -> None:
