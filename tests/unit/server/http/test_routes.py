@@ -22,6 +22,7 @@ from shoal.server.handlers.pilots import PilotsHandler
 from shoal.server.handlers.policy import PolicyHandler
 from shoal.server.handlers.runs import RunsHandler
 from shoal.server.handlers.server import ServerHandler
+from shoal.server.handlers.sites import SitesHandler
 from shoal.server.http.routes import ROUTES, RULES, Route
 
 PARTS: dict[str, type] = {
@@ -31,6 +32,7 @@ PARTS: dict[str, type] = {
     "pilots": PilotsHandler,
     "people": PeopleHandler,
     "server": ServerHandler,
+    "sites": SitesHandler,
     "blobs": BlobHandler,
     "open": OpenRunsHandler,
     "acct": AcctHandler,
