@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from shoal.sched.provisioning.bounds import SiteBounds
-from shoal.sched.provisioning.view import DemandRule, Need, SiteView, core_share, misfit
+from shoal.sched.provisioning.view import DemandRule, Need, SiteView, core_share, memory_of, misfit
 
 POOR = 0.2  # fitness below which one pilot waits at a site at once
 MINUTE = 60.0
@@ -118,7 +118,7 @@ def _scout(
                 share = core_share(need, site)
                 cores = min(attempt * share, math.ceil(target / share) * share)
                 why = f"{need.tasks} tasks wait whose duration is not known yet, so a few pilots try them first"
-                target -= _split(site, bounds[site.name], cores, share, rule.scout_seconds, why, site.min_seconds)
+                target -= _split(rule, need, bounds[site.name], cores, rule.scout_seconds, why, site.min_seconds)
 
 
 def _ask_cores(
@@ -126,7 +126,7 @@ def _ask_cores(
 ) -> int:
     """Ask for cores for `seconds_left` of work each; how many were granted."""
     assert need.seconds is not None
-    share, seconds = core_share(need, site), max(1.0, need.seconds)
+    seconds = max(1.0, need.seconds)
     one = seconds * rule.margin + rule.start_seconds
     rounds = max(1.0, math.ceil(seconds_left / seconds - 1e-9))
     if rounds > 1.0:  # not at the end of a run: pilots that end while much waits cost another wait each
@@ -135,11 +135,13 @@ def _ask_cores(
     work = max(rounds * rule.margin, rule.tail) * seconds
     wall = math.ceil((work + rule.start_seconds) / MINUTE) * MINUTE
     why = f"{need.tasks} tasks of about {seconds:.0f} s wait, and {cores:.0f} more cores are worth their start"
-    return _split(site, bound, math.ceil(cores), share, wall, why, min(one, site.max_seconds))
+    return _split(rule, need, bound, math.ceil(cores), wall, why, min(one, site.max_seconds))
 
 
-def _split(site: SiteView, bound: SiteBounds, cores: int, share: int, wall: float, why: str, least: float) -> int:
+def _split(rule: DemandRule, need: Need, bound: SiteBounds, cores: int, wall: float, why: str, least: float) -> int:
     """Ask for these cores in pilots as large as the site gives, and one for the rest."""
+    site = bound.site
+    share, is_learned = core_share(need, site), need.seconds is not None
     if site.fitness < POOR and (site.queued or bound.asked):
         bound.held_back = bound.held_back or "hardly any of its pilots did well, so one waits at a time"
         return 0
@@ -147,10 +149,12 @@ def _split(site: SiteView, bound: SiteBounds, cores: int, share: int, wall: floa
     count, rest = divmod(cores, full)
     if site.fitness < POOR:
         count, rest = (1, 0) if count else (0, rest)
-    granted = full * bound.ask(full, wall, count, why, least) if count else 0
+    granted = (
+        full * bound.ask(full, wall, count, why, least, memory_of(rule, need, site, full), is_learned) if count else 0
+    )
     if rest and granted == full * count:
         rest = -(-rest // share) * share
-        granted += rest * bound.ask(rest, wall, 1, why, least)
+        granted += rest * bound.ask(rest, wall, 1, why, least, memory_of(rule, need, site, rest), is_learned)
     return granted
 
 
