@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from shoal.client.client import Client
 from shoal.client.config import Target
@@ -78,6 +78,7 @@ class Provisioner:
             if demand["unfinished"]:
                 self._last_work = now
             for site in self._sites.values():
+                site.shape = site.shape if demand["unfinished"] else None
                 if site.config.name not in self._jobs:
                     site.retry_if_due(now)
                     site.note_pilots(demand["pilots"], now)
@@ -99,8 +100,7 @@ class Provisioner:
             if known is None:
                 self._sites[name] = Site(config, self._file.folder / "allocations", self._file.word, self.new_client)
             elif known.config != config:
-                known.config = config
-                known.trouble = known.fix = ""  # a person may have mended it
+                known.change(config)
         self._stamp = stamp
 
     def new_client(self) -> Client:
@@ -158,6 +158,8 @@ class Provisioner:
             if site.config.removed:
                 if any(not one.cancelled for one in site.ledger.allocations.values()):
                     self._start(site, lambda site=site: site.cancel(None, now))  # type: ignore[misc]
+            elif now < site.config.banned_until and site.waiting:
+                self._start(site, lambda site=site: site.cancel(sum(one.hosts for one in site.waiting), now))  # type: ignore[misc]
             elif asks:
                 self._start(site, lambda site=site, asks=asks: [site.submit(ask, now) for ask in asks])  # type: ignore[misc]
             elif found.cancel.get(name):
@@ -188,7 +190,11 @@ class Provisioner:
             if site.config.removed and not site.ledger.allocations and name not in self._jobs
         ]
         for name in gone:
-            self._sites.pop(name).close()
+            site = self._sites.pop(name)
+            site.close()
+            site.ledger.forget()
+            with contextlib.suppress(ShoalError):
+                self.client().report_site(asdict(replace(site.status(), is_removed=True)))
             self._reported.pop(name, None)
         if gone:
             with self._file.changing() as sites:

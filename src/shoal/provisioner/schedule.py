@@ -5,6 +5,7 @@ from __future__ import annotations
 from shoal.model.lazy_dataclass import dataclass
 
 EVERY = 30.0  # seconds between two queries at least: batch systems suffer from more
+EVERY_HERE = 5.0  # where the process table of a machine takes the place of a batch system
 SOON = 3.0  # after a submission or an unexpected end
 LONGEST = 600.0
 
@@ -13,6 +14,7 @@ LONGEST = 600.0
 class QuerySchedule:
     """The times of the queries of one site."""
 
+    every: float = EVERY
     last: float = float("-inf")
     soon: float | None = None
     failures: int = 0
@@ -24,7 +26,7 @@ class QuerySchedule:
 
     def is_due(self, now: float, has_allocations: bool) -> bool:
         """Is it time to ask?"""
-        pause = min(LONGEST, EVERY * 2**self.failures)
+        pause = min(LONGEST, self.every * 2**self.failures)
         if self.soon is not None and not self.failures and now >= self.soon:
             return True
         return has_allocations and now - self.last >= pause
