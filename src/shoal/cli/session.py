@@ -11,7 +11,7 @@ import click
 from shoal.client.client import Client
 from shoal.client.config import find_target as find_server
 from shoal.client.connection import embedded_server
-from shoal.client.connection.provisioner_process import ensure_running, folder_of
+from shoal.client.connection.provisioner_process import ensure_running, folder_of, site_names
 from shoal.client.console import say as say
 from shoal.model.errors import BadInput, Unreachable, echo
 from shoal.model.file_names import DATABASE
@@ -58,6 +58,11 @@ class Session:
     def client(self) -> Client:
         """A client; the embedded server is started if it does not run."""
         return embedded_server.connect(self.target, say)
+
+    @property
+    def site_names(self) -> list[str]:
+        """The sites that the person has for this server."""
+        return site_names(folder_of(self.target.url, embedded_server.state_dir()))
 
     def wake_provisioner(self) -> None:
         """Start the provisioner of the person's sites, if there are any and it was killed."""
