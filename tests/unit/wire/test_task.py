@@ -155,8 +155,9 @@ def test_an_unknown_field_hints_at_the_nearest() -> None:
 
 def test_the_table_is_the_contracts() -> None:
     # Beyond the documented list a function has its calls, what is called before and after them, how many one process
-    # makes, and the modules and interpreters of its session; a sweep has an order [DIANE U10]; a task a site [DIANE U5]; a checkpoint an interval
-    # [GWP G10]; streams have files, bytes and a bound; files are seen by evidence [ADR 0029]; work may be divisible [DIANE U8].
+    # makes, and the modules and interpreters of its session; a sweep has an order [DIANE U10]; a task a site [DIANE U5];
+    # a checkpoint an interval [GWP G10]; streams have files, bytes and a bound; files are seen by evidence [ADR 0029];
+    # work may be divisible [DIANE U8].
     streams = {"stdin_data", "stdout", "stderr", "max_output"}
     of_functions = {"calls", "initializer", "finalizer", "max_tasks_per_child", "modules", "session"}
     assert set(FIELDS) == {
