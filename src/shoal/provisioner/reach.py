@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from shoal.client.client import Client
 from shoal.client.config import write_private
@@ -118,17 +119,25 @@ class Reach:
         return result.out.strip() if result.status == 0 else ""
 
     def _start_tunnel(self) -> None:
-        with self._client() as client:
-            answer = client.open_tunnel_socket()
-        self._fingerprint = str(answer["fingerprint"])
+        server, self._fingerprint = self._server_socket()
         kept = json.loads(self._file.read_bytes()) if self._file.exists() else {}
         self._key = str(kept.get("key") or RELAY_PREFIX + secrets.token_urlsafe(32))
         self._remember(int(kept.get("port", 0)))
         ssh = self._shell.tunnel_argv() if isinstance(self._shell, SshShell) else ()
         is_shared = self._url.backend != "local"  # pilots run on other hosts than the one that we log in to
         ports = (int(kept.get("port", 0)), 0) if kept.get("port") else (0,)
-        self._tunnel = Tunnel(ssh, str(answer["socket"]), is_shared, self._key, log.info, ports=ports)
+        self._tunnel = Tunnel(ssh, server, is_shared, self._key, log.info, ports=ports)
         self._tunnel.start()
+
+    def _server_socket(self) -> tuple[str | tuple[str, int], str]:
+        """Where this machine reaches the server by TLS, and the fingerprint of its authority: a group's server at its
+        address, one of this machine at a socket that it opens for tunnels."""
+        with self._client() as client:
+            if client.url.startswith("https://"):
+                place = urlsplit(client.url)
+                return (place.hostname or "", place.port or 443), str(client.server()["fingerprint"])
+            answer = client.open_tunnel_socket()
+        return str(answer["socket"]), str(answer["fingerprint"])
 
     def _remember(self, port: int) -> None:
         """Keep key and port, so that pilots find the relay of the next provisioner."""

@@ -41,10 +41,10 @@ class Person:
             cwd=self.work, env=self.env,
         )  # fmt: skip
 
-    def shoal(self, *words: str, status: int | None = 0, within: float = 180.0) -> str:
-        """What a command prints; it must end with this status (None: any)."""
+    def shoal(self, *words: str, status: int | None = 0, within: float = 180.0, said: str = "") -> str:
+        """What a command prints that reads `said`; it must end with this status (None: any)."""
         done = subprocess.run(
-            [SHOAL, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            [SHOAL, *words], input=said, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             cwd=self.work, env=self.env, timeout=within, check=False,
         )  # fmt: skip
         assert status is None or done.returncode == status, f"shoal {' '.join(words)}: {done.stdout}\n{self.story()}"

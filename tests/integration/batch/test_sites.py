@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,19 +13,6 @@ from tests.integration.batch.slurm import ACCOUNT, SlurmCluster
 from tests.integration.batch.sshd import SshServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
-
-
-@pytest.fixture
-def person(tmp_path: Path) -> Iterator[Callable[..., Person]]:
-    made: list[Person] = []
-
-    def make(**env: str) -> Person:
-        made.append(Person(tmp_path / f"person{len(made)}", env))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.end()
 
 
 def of_slurm(person: Callable[..., Person], slurm: SlurmCluster) -> Person:
@@ -47,8 +33,7 @@ def test_a_sweep_runs_on_slurm_and_gives_everything_back(person: Callable[..., P
     said = anna.shoal("sweep", "--site", "hpc", "x=1..500", "--", "sh", "-c", f"echo {{x}} >>{ledger}")
     assert "500 succeeded" in said
     assert sorted(map(int, ledger.read_text().split())) == list(range(1, 501))
-    rows = [json.loads(line) for line in anna.shoal("results", "r1", "--json").splitlines()]
-    assert {row["site"] for row in rows} == {"hpc"}
+    assert {row["site"] for row in anna.json("acct", "--by", "run,site")["rows"]} == {"hpc"}
     anna.wait_for(lambda: not left(slurm))  # released when nothing waits
 
 

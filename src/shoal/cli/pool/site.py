@@ -285,7 +285,7 @@ def ban_site(name: str, duration: str, reason: str, as_json: bool, server: str |
     if client is not None:
         with client:
             pilots = [one["name"] for one in client.demand()["pilots"] if one["site"] == name]
-            ended = int(client.drain(pilots)["draining"]) if pilots else 0
+            ended = int(client.drain(pilots)["pilots"]) if pilots else 0
     text = f"{name} is asked for nothing for {show_duration(until - time.time())}; {many(ended, 'pilot')} there end"
     print_answer({"name": name, "until": until, "pilots": ended}, as_json, text)
 
