@@ -44,7 +44,7 @@ def site() -> None:
       shoal site add box ssh://anna@box
       shoal site add hpc slurm+ssh://anna@login.hpc --account phys42 --max-pilots 20
       shoal site list
-      shoal why site:hpc
+      shoal why hpc
     """
 
 
