@@ -59,6 +59,7 @@ class Ledger:
         self.empty, self.empty_at = 0, 0.0  # allocations in a row that did no work, and when the last of them ended
         self.waits: list[float] = []  # seconds in the queue, of the last allocations that started
         self.errors: list[tuple[float, str]] = []  # the last ones, and when they were
+        self.is_lost = not path.exists()
         if path.exists():
             found = json.loads(path.read_bytes())
             self.next, self.used = found["next"], found["used"]

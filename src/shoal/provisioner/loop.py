@@ -84,7 +84,7 @@ class Provisioner:
                     site.note_pilots(demand["pilots"], now)
             self._act(demand, now)
         for site in list(self._sites.values()):
-            if site.config.name not in self._jobs and site.schedule.is_due(now, bool(site.ledger.allocations)):
+            if site.config.name not in self._jobs and site.schedule.is_due(now, not site.is_empty):
                 self._start(site, lambda site=site: site.query(now))  # type: ignore[misc]  # the site of this turn
         self._drop_removed()
         self._report(now)
@@ -187,7 +187,7 @@ class Provisioner:
         gone = [
             name
             for name, site in self._sites.items()
-            if site.config.removed and not site.ledger.allocations and name not in self._jobs
+            if site.config.removed and site.is_empty and name not in self._jobs
         ]
         for name in gone:
             site = self._sites.pop(name)

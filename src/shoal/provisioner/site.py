@@ -53,8 +53,10 @@ class Site:
         self.ledger = Ledger(folder / f"{config.name}.json")
         # Without a batch system there is nobody to be troubled by more queries.
         self.schedule = QuerySchedule(every=EVERY_HERE if self.backend.name == "local" else EVERY)
-        if self.ledger.allocations:
-            self.schedule.note_news(0.0)  # what became of them while no provisioner ran
+        # What became of allocations while no provisioner ran, also if the memory of them is lost: there is one since `site add`.
+        self._must_look = self.ledger.is_lost or self.ledger.next > 1
+        if self._must_look:
+            self.schedule.note_news(0.0)
         self.shell = open_shell(config)
         self.reach = Reach(config, folder, self.shell, client)
         self.trouble, self.fix, self.note = "", "", ""
@@ -72,6 +74,11 @@ class Site:
         self.trouble = self.fix = ""
 
     # --- what the loop reads
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing of it runs or waits, for certain."""
+        return not self.ledger.allocations and not self._must_look
+
     @property
     def waiting(self) -> list[Allocation]:
         """Allocations that have not started and may be cancelled."""
@@ -252,6 +259,7 @@ class Site:
             self.schedule.note_query(now, is_good=False)
             raise
         self.schedule.note_query(now, is_good=True)
+        self._must_look = False
         started, ended = self.ledger.update(found, now)
         for one in started:
             self.changes.append(AllocationChange("started", one.name, "", one.cores, one.seconds))

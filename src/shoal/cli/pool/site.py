@@ -23,6 +23,7 @@ from shoal.model.errors import BadInput, Conflict, NotFound, Refused, echo
 from shoal.model.people import check_name
 from shoal.model.quantities import many, parse_duration, parse_size, show_duration
 from shoal.provision import site_url
+from shoal.provisioner.ledger import Ledger
 from shoal.provisioner.probe import check_config, probe
 from shoal.provisioner.site_file import SiteConfig, SiteFile
 from shoal.sched.demand import POLICIES
@@ -149,6 +150,7 @@ def add_site(
         )  # fmt: skip
     with session.client() as client:
         config = probe(config, file, session.client, say if not as_json else lambda text: None)
+        Ledger(file.ledger(name)).save()
         with file.changing() as sites:
             sites[name] = config if no_test else replace(config, tested_until=time.time() + JOIN_WITHIN)
         found = None
