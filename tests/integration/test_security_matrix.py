@@ -58,6 +58,7 @@ POST /v1/runs                 !    !    B    !    !    !    Y    Y    Y    Y    
 GET  /v1/runs                 !!!! !!!! BBBB !!!! !!!! !!!! YYYY YYYY YYYY YYYY YYYY XXXX YYYY XXXX XXXX XXXX !!!!
 GET  /v1/runs/{run}           !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
 GET  /v1/runs/{run}/tasks     !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
+GET  /v1/runs/{run}/machines  !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
 POST /v1/runs/{run}/tasks     !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- XX-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
 POST /v1/runs/{run}/close     !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
 GET  /v1/runs/{run}/results   !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
@@ -100,6 +101,8 @@ GET  /v1/shares               !    !    B    !    !    !    Y    Y    Y    Y    
 POST /v1/policy/shares        !!!! !!!! BBBB !!!! !!!! !!!! XXXX XXXX YY-- XXXX YYY- XXXX XXXX XXXX XXXX XXXX !!!!
 GET  /v1/server               !    !    B    !    !    !    Y    Y    Y    Y    Y    X    Y    X    X    X    !
 POST /v1/server/stop          !    !    B    !    !    !    X    X    X    X    Y    X    X    X    X    X    !
+GET  /v1/demand               !    !    B    !    !    !    Y    Y    Y    Y    Y    X    Y    X    X    X    !
+POST /v1/sites/report         !    !    B    !    !    !    Y    Y    Y    Y    Y    X    Y    X    X    X    !
 POST /v1/server/tunnel        !    !    B    !    !    !    X    X    X    X    Y    X    X    X    X    X    !
 POST /v1/prune                !    !    B    !    !    !    X    X    X    X    Y    X    X    X    X    X    !
 GET  /metrics                 !    !    B    !    !    !    X    X    X    X    Y    X    X    X    X    X    !
@@ -400,6 +403,7 @@ ASKS: dict[tuple[str, str], Asks] = {
     ("POST", "/v1/policy"): _policy,
     ("POST", "/v1/policy/shares"): _share,
     ("POST", "/v1/server/stop"): _plain("/v1/server/stop", {}),
+    ("POST", "/v1/sites/report"): _plain("/v1/sites/report", {"site": "reported", "backend": "local"}),
     ("POST", "/v1/server/tunnel"): _plain("/v1/server/tunnel", {}),
     ("POST", "/v1/prune"): _plain("/v1/prune", {"older_than": "3650d"}),
 }
@@ -733,6 +737,7 @@ def test_every_act_has_a_line_with_token_owner_address_and_outcome(guests: Guest
         ("/v1/policy", {"version": 0, "policy": {}}, guests.admin, boss["token"], boss["owner"], 409),
         ("/v1/policy/shares", {"shares": {ANNA: 9}}, anna.token, mine, ANNA, 403),
         ("/v1/prune", {"older_than": "3650d"}, guests.admin, boss["token"], boss["owner"], 200),
+        ("/v1/sites/report", {"site": "lab", "backend": "local"}, anna.token, mine, ANNA, 200),
         ("/v1/server/tunnel", {}, guests.admin, boss["token"], boss["owner"], 200),
         ("/v1/server/stop", {}, anna.token, mine, ANNA, 403),
     ]

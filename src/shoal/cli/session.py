@@ -11,7 +11,7 @@ import click
 from shoal.client.client import Client
 from shoal.client.config import find_target as find_server
 from shoal.client.connection import embedded_server
-from shoal.client.connection.provisioner_process import ensure_running, folder_of, has_sites
+from shoal.client.connection.provisioner_process import ensure_running, folder_of, site_names
 from shoal.client.console import say as say
 from shoal.model.errors import BadInput, Unreachable, echo
 from shoal.model.file_names import DATABASE
@@ -58,7 +58,7 @@ class Session:
     def runs_elsewhere(self, client: Client) -> bool:
         """True if tasks may run on hosts that do not see the files here: of a server elsewhere, of a site, or those that join a
         server which others reach."""
-        if self.is_far or has_sites(folder_of(self.target.url, embedded_server.state_dir())):
+        if self.is_far or self.site_names:
             return True
         return any(not address.startswith("unix:") for address in client.server().get("addresses") or ())
 
@@ -66,13 +66,14 @@ class Session:
         """A client; the embedded server is started if it does not run."""
         return embedded_server.connect(self.target, say)
 
+    @property
+    def site_names(self) -> list[str]:
+        """The sites that the person has for this server."""
+        return site_names(self._provision())
+
     def wake_provisioner(self) -> None:
         """Start the provisioner of the person's sites, if there are any and it was killed."""
         ensure_running(self.target.url, self._provision())
-
-    def has_sites(self) -> bool:
-        """True if the person has sites from which machines may come."""
-        return has_sites(self._provision())
 
     def _provision(self) -> Path:
         return folder_of(self.target.url, embedded_server.state_dir())

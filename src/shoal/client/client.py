@@ -114,6 +114,10 @@ class Client:
         page = self.runs(limit=1, before=f"r{int(run[1:]) + 1}")["runs"]
         return page[0] if page and page[0]["run"] == run else self.run(run)
 
+    def machines(self, run: str) -> Json:
+        """Where its tasks run, what they take, and what is asked of your sites: `running`, `learned`, `sites`."""
+        return self._json("GET", f"/v1/runs/{quote(run, safe='')}/machines")
+
     def tasks(
         self, run: str, after: int = 0, limit: int = MAX_PAGE, states: Iterable[str] = (), values: bool = False
     ) -> Json:

@@ -37,6 +37,7 @@ from shoal.engine.matching import balance, prefetch, rounds, visibility
 from shoal.engine.matching.demand import Demand, demand_of
 from shoal.engine.matching.pilot_attributes import all_facts
 from shoal.engine.pilots import exchange, losses, orders, server_pause, site_reports
+from shoal.engine.pilots.machines import Machines, machines_of
 from shoal.engine.policy import apply_policy
 from shoal.engine.restore import load, restore
 from shoal.engine.snapshot import LoadedRun, Snapshot
@@ -232,6 +233,11 @@ class Engine:
         """What a person's ready tasks need, and the pilots that serve them."""
         self.state.now = now
         return demand_of(self.state, owner)
+
+    def machines(self, run: int, now: float) -> Machines:
+        """Where the tasks of a run run, what they take, and what is asked of its owner's sites."""
+        self.state.now = now
+        return machines_of(self.state, run)
 
     def why(self, target: int | TaskId | str, now: float) -> tuple[str, list[Reason]]:
         """State and reasons of a run, task or pilot."""

@@ -22,7 +22,7 @@ from shoal.engine.changes import (
     RunRow,
     TaskRow,
 )
-from shoal.engine.matching.classes import Queue
+from shoal.engine.matching.classes import Queue, Sample
 from shoal.engine.policy.accounting import Accounting
 from shoal.engine.records import Array, Attempt, EndedPilot, Pilot, Run, Task
 from shoal.model.event import Event
@@ -430,14 +430,14 @@ class State:
         for key in list(islice(self.settled, len(self.settled) - SETTLED_KEPT + SETTLED_KEPT // 4)):
             del self.settled[key]
 
-    def learn(self, array: Array, pilot: Pilot, duration: float, count: int = 1) -> None:
-        """How long tasks of its class take, and how fast this pilot is among those that run them [DIANE U8]."""
-        cls = self.queue.class_of(array)
+    def learn(self, array: Array, pilot: Pilot, sample: Sample, count: int = 1) -> None:
+        """What tasks of its class take, and how fast this pilot is among those that run them [DIANE U8]."""
+        cls, duration = self.queue.class_of(array), sample.duration
         if cls.mean is not None and cls.mean > 0.0 and duration > 0.0:
             kept = 0.95**count
             pilot.pace = kept * pilot.pace + (1.0 - kept) * min(10.0, max(0.1, duration / cls.mean))
         was_short = cls.mean is not None and cls.mean <= SHORT
-        cls.learn(duration, count)
+        cls.learn(sample, count)
         if not was_short and cls.mean is not None and cls.mean <= SHORT:
             self.queue.owners[cls.key.owner].arrivals += 1  # full pilots may fetch it ahead from now on
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from shoal.provision import batch_script
 from shoal.provision.backend import ENDED, QUEUED, RUNNING, Command, Order, Result, Status
@@ -32,6 +33,14 @@ STATUS = (
 ID = re.compile(r"(\d+)(?:;[\w.-]+)?")
 # Nothing of the submitter's environment but this goes to the hosts; no login shell is started there as NONE would.
 EXPORT = "PATH,HOME,USER,LOGNAME,SHELL,LANG"
+
+
+class Limits(NamedTuple):
+    """What one allocation may have."""
+
+    seconds: float | None = None  # None: it may last as long as it likes, or that is not told
+    cores: int = 0  # of the smallest host; 0: not known
+    memory: int = 0  # bytes, likewise
 
 
 class Slurm:
@@ -105,15 +114,19 @@ class Slurm:
         return list(found.values())
 
     def limits(self) -> Command:
-        """The command that tells how long an allocation may last in the partition that is used."""
-        return Command(("sinfo", "-h", "-o", "%l|%P", *(("-p", self._partition) if self._partition else ())))
+        """The command that tells what an allocation may have in the partition that is used."""
+        chosen = ("-p", self._partition) if self._partition else ()
+        return Command(("sinfo", "--noheader", "--exact", "--format=%l|%P|%c|%m", *chosen))
 
-    def parse_limits(self, result: Result) -> float | None:
-        """Seconds that an allocation may last; None: as long as it likes, or that is not told."""
-        rows = [line.strip().partition("|") for line in result.out.splitlines() if "|" in line]
-        texts = [limit for limit, _, name in rows if name.endswith("*")] or [limit for limit, _, _ in rows]
-        found = [seconds for seconds in map(_seconds, texts) if seconds is not None]
-        return max(found) if found and result.status == 0 else None
+    def parse_limits(self, result: Result) -> Limits:
+        """What was told, of the partition that is named or the default one; nothing if the command failed."""
+        rows = [fields for line in result.out.splitlines() if len(fields := line.strip().split("|")) == 4]
+        rows = [row for row in rows if row[1].endswith("*")] or rows
+        if result.status != 0 or not rows:
+            return Limits()
+        seconds = [found for found in (_seconds(row[0]) for row in rows) if found is not None]
+        cores, mebibytes = ([int(row[at]) for row in rows if row[at].isdecimal()] for at in (2, 3))
+        return Limits(max(seconds, default=None), min(cores, default=0), min(mebibytes, default=0) * 2**20)
 
     def cancel(self, ids: Sequence[str]) -> Command:
         """`scancel`, which says nothing of those that have ended."""

@@ -1,6 +1,7 @@
 """The allocations of one site, on disk before they are submitted: none is forgotten, and a budget is never crossed.
 
-The file is the memory of what was asked for; what is true of an allocation the batch system says, by its name.
+The file is the memory of what was asked for, and of how the site did; what is true of an allocation the batch system says, by
+its name. A thread that talks to the site changes it while others read: `allocations` is never changed, but replaced.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from shoal.client.config import write_private
 from shoal.model.lazy_dataclass import dataclass
 from shoal.provision.backend import ENDED, QUEUED, RUNNING, Status
 
+WAITS_KEPT = 20  # waits in the queue, of the last allocations that started
+ERRORS_KEPT = 5
 UNSEEN = 90.0  # seconds after which a submission that no batch system knows is taken for one that did not happen
 
 
@@ -29,9 +32,16 @@ class Allocation:
     state: str = QUEUED
     reason: str = ""
     started: float | None = None
-    joined: bool = False  # a pilot of it registered
+    hosts: int = 1  # with a pilot on each
+    pilots: int = 0  # that were connected at one time, at most
     worked: bool = False  # a pilot of it held a task
     cancelled: bool = False
+    released: bool = False  # its pilots were asked to end
+
+    @property
+    def joined(self) -> bool:
+        """True if a pilot of it registered."""
+        return self.pilots > 0
 
     @property
     def reserved(self) -> float:
@@ -47,17 +57,22 @@ class Ledger:
         self.allocations: dict[str, Allocation] = {}
         self.next, self.used = 1, 0.0
         self.empty, self.empty_at = 0, 0.0  # allocations in a row that did no work, and when the last of them ended
+        self.waits: list[float] = []  # seconds in the queue, of the last allocations that started
+        self.errors: list[tuple[float, str]] = []  # the last ones, and when they were
+        self.is_lost = not path.exists()
         if path.exists():
             found = json.loads(path.read_bytes())
             self.next, self.used = found["next"], found["used"]
             self.empty, self.empty_at = found["empty"], found["empty_at"]
+            self.waits, self.errors = found["waits"], [(at, text) for at, text in found["errors"]]
             self.allocations = {row["name"]: Allocation(**row) for row in found["allocations"]}
 
     def save(self) -> None:
         """Write it whole."""
         rows = [asdict(one) for one in self.allocations.values()]
         document = {
-            "next": self.next, "used": self.used, "empty": self.empty, "empty_at": self.empty_at, "allocations": rows,
+            "next": self.next, "used": self.used, "empty": self.empty, "empty_at": self.empty_at, "waits": self.waits,
+            "errors": self.errors, "allocations": rows,
         }  # fmt: skip
         write_private(self._path, json.dumps(document, indent=1).encode())
 
@@ -66,21 +81,47 @@ class Ledger:
         """Core seconds that were used, or are reserved: a budget bounds these."""
         return self.used + sum(one.reserved for one in self.allocations.values())
 
+    @property
+    def wait(self) -> float | None:
+        """Seconds that an allocation usually waits; None: none has started yet."""
+        return sorted(self.waits)[len(self.waits) // 2] if self.waits else None
+
     def put(self, allocation: Allocation) -> None:
         """Enter or change an allocation, on disk when this returns."""
-        self.allocations[allocation.name] = allocation
+        self.allocations = {**self.allocations, allocation.name: allocation}
+        self.save()
+
+    def drop(self, name: str) -> None:
+        """Forget an allocation that was never submitted."""
+        self.allocations = {known: one for known, one in self.allocations.items() if known != name}
+        self.save()
+
+    def forget(self) -> None:
+        """The site was removed: if one of this name is added again it begins anew, with other names for its allocations."""
+        self.allocations, self.waits, self.errors = {}, [], []
+        self.used, self.empty, self.empty_at = 0.0, 0, 0.0
+        self.save()
+
+    def note_wait(self, seconds: float) -> None:
+        """An allocation started after so long; `put` or `save` writes it down."""
+        self.waits = [*self.waits, max(0.0, seconds)][-WAITS_KEPT:]
+
+    def note_error(self, text: str, now: float) -> None:
+        """Keep what went wrong, on disk when this returns; the same again takes the place of the earlier one."""
+        self.errors = [*(one for one in self.errors if one[1] != text), (now, text)][-ERRORS_KEPT:]
         self.save()
 
     def update(self, found: Iterable[Status], now: float) -> tuple[list[Allocation], list[Allocation]]:
         """Take in what the batch system says; returns those that started and those that ended since."""
         known = {status.name: status for status in found}
         started, ended = [], []
+        after_all = dict(self.allocations)
         for name, status in known.items():
-            if name not in self.allocations and status.state != ENDED:  # it was submitted by a process that died then
-                self.allocations[name] = Allocation(name, 0, 0.0, now, status.id)
+            if name not in after_all and status.state != ENDED:  # it was submitted by a process that died then
+                after_all[name] = Allocation(name, 0, 0.0, now, status.id)
                 number = name.rpartition("-")[2]
                 self.next = max(self.next, int(number) + 1 if number.isdigit() else 0)  # its name is taken
-        for name, one in list(self.allocations.items()):
+        for name, one in list(after_all.items()):
             said = known.get(name)
             if said is None:
                 if not one.id and now - one.submitted < UNSEEN:
@@ -91,21 +132,23 @@ class Ledger:
                 after = replace(after, started=now)
                 started.append(after)
             if said.state == ENDED:
-                ended.append(self._end(after, now))
+                del after_all[name]
+                self._settle(after, now)
+                ended.append(after)
             else:
-                self.allocations[name] = after
+                after_all[name] = after
+        self.allocations = after_all
         if started or ended:
             self.save()
         return started, ended
 
-    def _end(self, one: Allocation, now: float) -> Allocation:
-        del self.allocations[one.name]
+    def _settle(self, one: Allocation, now: float) -> None:
+        """An allocation ended: count what it took, and whether it did any work."""
         if one.started is not None:
             self.used += one.cores * min(one.seconds, now - one.started)
         elif one.joined:
             self.used += one.reserved  # it came and went between two looks: no more than this
         if one.worked:
             self.empty = 0
-        elif not one.cancelled:
+        elif not one.cancelled and not one.released:
             self.empty, self.empty_at = self.empty + 1, now
-        return one

@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from shoal.client.client import Client
 from shoal.client.config import Target
@@ -80,13 +80,13 @@ class Provisioner:
             if demand["unfinished"]:
                 self._last_work = now
             for site in self._sites.values():
+                site.shape = site.shape if demand["unfinished"] else None
                 if site.config.name not in self._jobs:
                     site.retry_if_due(now)
                     site.note_pilots(demand["pilots"], now)
             self._act(demand, now)
         for site in list(self._sites.values()):
-            is_open = bool(site.ledger.allocations) or not site.schedule.is_known
-            if site.config.name not in self._jobs and site.schedule.is_due(now, is_open):
+            if site.config.name not in self._jobs and site.schedule.is_due(now, not site.is_empty):
                 self._start(site, lambda site=site: site.query(now))  # type: ignore[misc]  # the site of this turn
         self._drop_removed()
 
@@ -101,8 +101,7 @@ class Provisioner:
             if known is None:
                 self._sites[name] = Site(config, self._file.folder / "allocations", self._file.word, self.new_client)
             elif known.config != config:
-                known.config = config
-                known.trouble = known.fix = ""  # a person may have mended it
+                known.change(config)
         self._stamp = stamp
 
     def new_client(self) -> Client:
@@ -152,6 +151,8 @@ class Provisioner:
             if site.config.removed:
                 if any(one.id and not one.cancelled for one in site.ledger.allocations.values()):
                     self._start(site, lambda site=site: site.cancel(None, now))  # type: ignore[misc]
+            elif now < site.config.banned_until and site.waiting:
+                self._start(site, lambda site=site: site.cancel(sum(one.hosts for one in site.waiting), now))  # type: ignore[misc]
             elif asks:
                 self._start(site, lambda site=site, asks=asks: [site.submit(ask, now) for ask in asks])  # type: ignore[misc]
             elif found.cancel.get(name):
@@ -179,13 +180,14 @@ class Provisioner:
         gone = [
             name
             for name, site in self._sites.items()
-            if site.config.removed
-            and not site.ledger.allocations
-            and site.schedule.is_known  # else allocations may be there that this process never heard of
-            and name not in self._jobs
+            if site.config.removed and site.is_empty and name not in self._jobs
         ]
         for name in gone:
-            self._sites.pop(name).close()
+            site = self._sites.pop(name)
+            site.close()
+            site.ledger.forget()
+            with contextlib.suppress(ShoalError):
+                self.client().report_site(asdict(replace(site.status(), is_removed=True)))
             self._reported.pop(name, None)
         if gone:
             with self._file.changing() as sites:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from shoal.client.client import Client
 from shoal.model.errors import BadInput
 from shoal.model.quantities import show_duration
 from shoal.provision import registry, site_url
-from shoal.provision.backend import BackendError
-from shoal.provision.slurm import Slurm
+from shoal.provision.backend import BackendError, Order, Shape
+from shoal.provision.slurm import Limits, Slurm
 from shoal.provisioner.reach import Reach
 from shoal.provisioner.site import facts_of, open_shell, run_checked
 from shoal.provisioner.site_file import SiteConfig, SiteFile
@@ -21,6 +21,7 @@ _LOOK = """
 echo "home $HOME"
 echo "host $(uname -n)"
 echo "cores $( (getconf _NPROCESSORS_ONLN || nproc) 2>/dev/null)"
+echo "memory $(sed -n 's/^MemTotal: *\\([0-9]*\\) kB$/\\1/p' /proc/meminfo 2>/dev/null)"
 echo "tool $(command -v "$2" 2>/dev/null)"
 echo "python $("$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)"
 """
@@ -28,6 +29,24 @@ TOOLS = {
     "slurm": "sbatch", "sge": "qsub", "pbs": "qsub", "lsf": "bsub", "htcondor": "condor_submit", "kubernetes": "kubectl",
     "local": "sh", "command": "sh",
 }  # fmt: skip
+
+
+def check_config(config: SiteConfig) -> None:
+    """Refuse a site whose settings contradict each other or its backend, before anything is asked of it."""
+    name = site_url.parse(config.url).backend
+    backend = registry.make(name, config.options)  # says what is wrong with them
+    if config.hosts > config.max_pilots:
+        raise BadInput(
+            f"an allocation of {config.hosts} hosts brings as many pilots, and {config.max_pilots} may be there at most",
+            code="range", field="--hosts", hint="raise --max-pilots, or take fewer hosts",
+        )  # fmt: skip
+    if config.min_pilots > config.max_pilots:
+        raise BadInput(
+            f"{config.min_pilots} pilots at least and {config.max_pilots} at most", code="range", field="--min-pilots",
+            hint="raise --max-pilots",
+        )  # fmt: skip
+    shape = Shape(config.cores or 1, int(config.max_seconds), config.hosts, config.memory or 0)
+    backend.script(Order("shoal-check", shape, config.directory or "/", ("true",), config.options))
 
 
 def probe(config: SiteConfig, file: SiteFile, client: Callable[[], Client], say: Callable[[str], None]) -> SiteConfig:
@@ -57,10 +76,15 @@ def probe(config: SiteConfig, file: SiteFile, client: Callable[[], Client], say:
             if space[3:4]
             else f"files go to {directory}"
         )
-        cores = config.cores or (int(facts["cores"]) if facts.get("cores", "").strip().isdigit() else 1)
-        found = replace(config, directory=directory, cores=cores)
         backend = registry.make(url.backend, config.options)
-        longest = backend.parse_limits(shell.run(backend.limits())) if isinstance(backend, Slurm) else None
+        limits = backend.parse_limits(shell.run(backend.limits())) if isinstance(backend, Slurm) else Limits()
+        cores, memory = limits.cores, limits.memory
+        if url.backend == "local":  # pilots run on the very host that was looked at
+            memory = _number(facts, "memory") * 1024
+        found = replace(
+            config, directory=directory, cores=config.cores or cores or _number(facts, "cores") or 1, host_memory=memory
+        )
+        longest = limits.seconds
         if longest is not None and longest < found.max_seconds:
             say(f"allocations may last {show_duration(longest)} there, so no more is asked for")
             found = replace(found, max_seconds=longest, min_seconds=min(found.min_seconds, longest))
@@ -71,6 +95,11 @@ def probe(config: SiteConfig, file: SiteFile, client: Callable[[], Client], say:
     finally:
         reach.close()
         shell.close()
+
+
+def _number(facts: Mapping[str, str], name: str) -> int:
+    text = facts.get(name, "").strip()
+    return int(text) if text.isdecimal() else 0
 
 
 def file_word(file: SiteFile) -> str:

@@ -131,18 +131,24 @@ class Reach:
         return result.out.strip() if result.status == 0 else ""
 
     def _start_tunnel(self) -> None:
-        with self._client() as client:
-            far = urlsplit(client.url) if client.url.startswith("https:") else None
-            answer = client.server() if far is not None else client.open_tunnel_socket()
-        self._fingerprint = str(answer["fingerprint"])
-        target = str(answer["socket"]) if far is None else (far.hostname or "", far.port or HTTPS)
+        server, self._fingerprint = self._server_socket()
         kept = json.loads(self._file.read_bytes()) if self._file.exists() else {}
         self._key = str(kept.get("key") or RELAY_PREFIX + secrets.token_urlsafe(32))
         self._remember(int(kept.get("port", 0)))
         ssh = self._shell.tunnel_argv() if isinstance(self._shell, SshShell) else ()
         ports = (int(kept.get("port", 0)), 0) if kept.get("port") else (0,)
-        self._tunnel = Tunnel(ssh, target, self._is_shared, self._key, log.info, ports=ports)
+        self._tunnel = Tunnel(ssh, server, self._is_shared, self._key, log.info, ports=ports)
         self._tunnel.start()
+
+    def _server_socket(self) -> tuple[str | tuple[str, int], str]:
+        """Where this machine reaches the server by TLS, and the fingerprint of its authority: a group's server at its
+        address, one of this machine at a socket that it opens for tunnels."""
+        with self._client() as client:
+            if client.url.startswith("https://"):
+                place = urlsplit(client.url)
+                return (place.hostname or "", place.port or 443), str(client.server()["fingerprint"])
+            answer = client.open_tunnel_socket()
+        return str(answer["socket"]), str(answer["fingerprint"])
 
     def _remember(self, port: int) -> None:
         """Keep key and port, so that pilots find the relay of the next provisioner."""

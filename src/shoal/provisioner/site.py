@@ -20,16 +20,16 @@ from shoal.provision.backend import QUEUED, RUNNING, BackendError, Command, Orde
 from shoal.provision.shell import LocalShell, SshShell
 from shoal.provisioner.ledger import Allocation, Ledger
 from shoal.provisioner.reach import Reach
-from shoal.provisioner.schedule import QuerySchedule
+from shoal.provisioner.schedule import EVERY, EVERY_HERE, QuerySchedule
 from shoal.provisioner.site_file import SiteConfig
 from shoal.sched.demand import Ask, SiteView
-from shoal.wire.http.requests import AllocationChange, SiteStatus
+from shoal.wire.http.requests import AllocationChange, PilotShape, SiteStatus
 from shoal.wire.join import Join
 
 log = logging.getLogger(__name__)
 TAIL = 4096  # bytes of an allocation's log that are read when it failed
 RETRY, LONGEST = 15.0, 600.0  # seconds after which a site with trouble is tried again: at first, and at most
-WAITS_KEPT = 20  # of the last allocations, for the expected wait
+ALL_JOIN_WITHIN = 60.0  # seconds after the first pilot of an allocation in which those of its other hosts are expected
 
 Json = dict[str, Any]
 
@@ -48,50 +48,75 @@ class Site:
     def __init__(self, config: SiteConfig, folder: Path, word: str, client: Callable[[], Client]) -> None:
         self.config, self._client = config, client  # each call makes a client, since threads cannot share one
         self.prefix = f"shoal-{word}-{config.name}-"
+        self.backend = registry.make(site_url.parse(config.url).backend, config.options)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.ledger = Ledger(folder / f"{config.name}.json")
-        self.schedule = QuerySchedule()
-        self.schedule.note_news(0.0)  # what became of allocations while no provisioner ran, also of those it forgot
+        # Without a batch system there is nobody to be troubled by more queries.
+        self.schedule = QuerySchedule(every=EVERY_HERE if self.backend.name == "local" else EVERY)
+        # What became of allocations while no provisioner ran, also if the memory of them is lost: there is one since `site add`.
+        self._must_look = self.ledger.is_lost or self.ledger.next > 1
+        if self._must_look:
+            self.schedule.note_news(0.0)
         self.shell = open_shell(config)
-        self.backend = registry.make(site_url.parse(config.url).backend, config.options)
         self.reach = Reach(config, folder, self.shell, client)
         self.trouble, self.fix, self.note = "", "", ""
+        self.failure = ""  # how the last allocation ended that brought no pilot
         self.changes: list[AllocationChange] = []  # that the server was not told yet
-        self.waits: list[float] = []  # seconds in the queue, of the last allocations that started
+        self.shape: PilotShape | None = None  # of the pilots that were asked for last, by what tasks were seen to take
+        self._gone: set[str] = set()  # allocations whose pilots are gone, which the batch system was asked about
         self._troubles, self._retry_at = 0, 0.0  # in a row, and when the site is tried again
         self._pilot = ""  # where the pilot's code is on the site
-        self._without: set[str] = set()  # allocations whose pilots are gone, and about which the batch system was asked
+
+    def change(self, config: SiteConfig) -> None:
+        """Take over what a person changed; trouble is tried again, since they may have mended it."""
+        self.config = config
+        self.backend = registry.make(site_url.parse(config.url).backend, config.options)
+        self.trouble = self.fix = ""
 
     # --- what the loop reads
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing of it runs or waits, for certain."""
+        return not self.ledger.allocations and not self._must_look
+
+    @property
+    def waiting(self) -> list[Allocation]:
+        """Allocations that have not started and may be cancelled."""
+        return [
+            one
+            for one in self.ledger.allocations.values()
+            if one.state == QUEUED and not one.joined and not one.cancelled
+        ]
+
     def view(self, pilots: list[Json], now: float) -> SiteView:
         """The site as decisions see it."""
         config = self.config
         mine = [one for one in pilots if one["site"] == config.name and one["state"] != "draining"]
-        joined = {one["allocation"] for one in mine}
-        coming = [one for one in self._waiting() if one.name not in joined]
+        coming = [(one, self._expected(one, now)) for one in self.ledger.allocations.values()]
         left = config.budget - self.ledger.committed if config.budget is not None else None
         return SiteView(
             name=config.name,
-            queued=len(coming),
+            queued=sum(pilots for _, pilots in coming),
             idle=sum(1 for one in mine if not one["held"]),
             busy=sum(1 for one in mine if one["held"]),
-            queued_cores=sum(one.cores for one in coming),
+            queued_cores=sum(one.cores // one.hosts * pilots for one, pilots in coming),
             free_cores=sum(one["free_cores"] for one in mine),
             cores=sum(one["cores"] for one in mine),
             max_pilots=config.max_pilots,
-            min_pilots=config.min_pilots,
+            min_pilots=max(config.min_pilots, 1 if now < config.tested_until else 0),
             min_idle=config.min_idle,
-            max_queued=config.max_queued,
+            max_queued=config.max_queued * config.hosts,
             pilot_cores=config.cores or 1,
             max_seconds=config.max_seconds,
             min_seconds=min(config.min_seconds, config.max_seconds),
-            wait=sorted(self.waits)[len(self.waits) // 2] if self.waits else None,
+            wait=self.ledger.wait,
             is_banned=bool(self.trouble) or config.removed or now < config.banned_until,
             fitness=1.0 / (1.0 + self.ledger.empty),
             empty=self.ledger.empty,
             empty_at=self.ledger.empty_at or None,
             budget_left=left,
-            pilot_memory=config.memory or None,
+            pilot_memory=config.memory or config.host_memory or None,
+            hosts=config.hosts,
             lives=tuple(
                 (one.cores, one.started + one.seconds - now)
                 for one in self.ledger.allocations.values()
@@ -99,13 +124,14 @@ class Site:
             ),
         )
 
-    def _waiting(self) -> list[Allocation]:
-        """Allocations whose pilots are still to come."""
-        return [one for one in self.ledger.allocations.values() if not one.joined and not one.cancelled]
+    def _expected(self, one: Allocation, now: float) -> int:
+        """Pilots of an allocation that are still to come."""
+        is_late = one.started is not None and one.joined and now - one.started > ALL_JOIN_WITHIN
+        return 0 if is_late or one.cancelled or one.released else one.hosts - one.pilots
 
     def status(self) -> SiteStatus:
         """What the server is told; the changes are forgotten by `told`."""
-        queued = [one for one in self._waiting() if one.state == QUEUED]
+        queued = self.waiting
         reasons = sorted({one.reason for one in queued if one.reason})[:4]
         running = sum(1 for one in self.ledger.allocations.values() if one.state == RUNNING)
         return SiteStatus(
@@ -118,6 +144,8 @@ class Site:
             self.note,
             reasons,
             list(self.changes),
+            self.failure,
+            self.shape,
         )
 
     def told(self, status: SiteStatus) -> None:
@@ -126,23 +154,25 @@ class Site:
 
     def note_pilots(self, pilots: list[Json], now: float) -> None:
         """Take in which allocations have pilots, and which lost theirs."""
-        seen = {one["allocation"]: one for one in pilots if one["allocation"]}
-        for name, one in list(self.ledger.allocations.items()):
-            pilot = seen.get(name)
-            if pilot is None:
-                if one.joined and not one.cancelled and name not in self._without:
-                    self._without.add(name)
-                    self.schedule.note_news(now)  # its pilot is gone: ask once more than usual
+        self._gone &= self.ledger.allocations.keys()
+        for name, one in self.ledger.allocations.items():
+            seen = [pilot for pilot in pilots if pilot["allocation"] == name]
+            if not seen:
+                if one.joined and not one.cancelled and name not in self._gone:
+                    self._gone.add(name)
+                    self.schedule.note_news(now)
                 continue
-            self._without.discard(name)
-            is_worked = one.worked or bool(pilot["held"] or pilot["is_proven"])
-            if not one.joined or is_worked != one.worked:
+            is_worked = one.worked or any(pilot["held"] or pilot["is_proven"] for pilot in seen)
+            if len(seen) > one.pilots or is_worked != one.worked:
+                first = min(pilot["joined"] for pilot in seen)
                 if one.started is None:
                     self.changes.append(AllocationChange("started", name, "", one.cores, one.seconds))
                 if not one.joined:
-                    self.waits = [*self.waits, max(0.0, pilot["joined"] - one.submitted)][-WAITS_KEPT:]
-                began = one.started if one.started is not None else pilot["joined"]
-                self.ledger.put(replace(one, joined=True, worked=is_worked, state=RUNNING, started=began))
+                    self.failure = ""
+                    self.ledger.note_wait(first - one.submitted)
+                began = one.started if one.started is not None else first
+                most = max(one.pilots, len(seen))
+                self.ledger.put(replace(one, pilots=most, worked=is_worked, state=RUNNING, started=began))
 
     # --- what talks to the site
     def prepare(self) -> None:
@@ -160,6 +190,7 @@ class Site:
     def note_trouble(self, trouble: str, fix: str, now: float) -> None:
         """Something went wrong there: it is tried again after a pause, which grows."""
         self.trouble, self.fix = trouble, fix
+        self.ledger.note_error(trouble, now)
         self._troubles += 1
         self._retry_at = now + min(LONGEST, RETRY * 2 ** (self._troubles - 1))
 
@@ -172,16 +203,18 @@ class Site:
         """Submit allocations, one after the other."""
         self.prepare()
         self.reach.open()
-        for _ in range(ask.count):
+        for _ in range(-(-ask.count // self.config.hosts)):
             self._submit(ask, now)
         self._troubles = 0
         self.schedule.note_answer()
         self.schedule.note_news(now)
 
     def _submit(self, ask: Ask, now: float) -> None:
-        config, shape = self.config, Shape(ask.cores, ask.seconds, memory=self.config.memory)
+        config = self.config
+        shape = Shape(ask.cores, ask.seconds, config.hosts, ask.memory if config.memory is None else config.memory)
+        cores = shape.cores * shape.hosts
         name = f"{self.prefix}{self.ledger.next}"
-        if config.budget is not None and self.ledger.committed + ask.cores * ask.seconds > config.budget:
+        if config.budget is not None and self.ledger.committed + cores * ask.seconds > config.budget:
             self.note = "its budget is used up"
             return
         self.ledger.next += 1
@@ -205,21 +238,22 @@ class Site:
         with self._client() as client:
             token = client.new_token(ENROL, site=config.name, uses=shape.hosts, note=f"allocation {name}")
         addresses, fingerprint = self.reach.address(token)
-        self.ledger.put(Allocation(name, ask.cores, float(ask.seconds), now))
+        self.ledger.put(Allocation(name, cores, float(ask.seconds), now, hosts=shape.hosts))
         try:
             self.shell.put(ticket, f"{Join(addresses, fingerprint, str(token['token']))}\n".encode())
             self.shell.put(path, script.encode(), 0o700)
             id = self.backend.parse_submit(self.shell.run(self.backend.submit(order, path)))
         except ShoalError as error:
             if not error.transient:  # the batch system refused: there is no such allocation
-                del self.ledger.allocations[name]
-                self.ledger.save()
+                self.ledger.drop(name)
                 with contextlib.suppress(BackendError):
                     self.shell.remove([ticket, path])
             raise
         self.ledger.put(replace(self.ledger.allocations[name], id=id))
-        self.changes.append(AllocationChange("submitted", name, "", ask.cores, float(ask.seconds)))
-        log.info("site=%s allocation=%s id=%s cores=%d seconds=%d", config.name, name, id, ask.cores, ask.seconds)
+        if ask.is_learned:
+            self.shape = PilotShape(shape.cores, float(shape.seconds), shape.memory, shape.hosts)
+        self.changes.append(AllocationChange("submitted", name, "", cores, float(ask.seconds)))
+        log.info("site=%s allocation=%s id=%s %s", config.name, name, id, shape)
 
     def query(self, now: float) -> None:
         """Ask the batch system once for all allocations."""
@@ -231,6 +265,7 @@ class Site:
             self.schedule.note_query(now, is_good=False)
             raise
         self.schedule.note_query(now, is_good=True)
+        self._must_look = False
         started, ended = self.ledger.update(found, now)
         for one in started:
             self.changes.append(AllocationChange("started", one.name, "", one.cores, one.seconds))
@@ -238,8 +273,7 @@ class Site:
             took = max(0.0, now - one.started) if one.started is not None else 0.0
             self.changes.append(AllocationChange("ended", one.name, one.reason, one.cores, took))
             if not one.joined and not one.cancelled:
-                self._explain(one)
-        self._without &= self.ledger.allocations.keys()
+                self._explain(one, now)
         if ended:
             files = [f"{self.config.directory}/{one.name}.{end}" for one in ended for end in ("ticket", "sh", "log")]
             with contextlib.suppress(BackendError):
@@ -247,20 +281,21 @@ class Site:
         if any(not one.cancelled for one in self.ledger.allocations.values()):
             self.reach.open()  # their pilots came by the tunnel of the provisioner before, which was killed
 
-    def _explain(self, one: Allocation) -> None:
+    def _explain(self, one: Allocation, now: float) -> None:
         """An allocation ended before its pilot came: say what it printed."""
         text = ""
         with contextlib.suppress(BackendError):
             data = self.shell.read_tail(f"{self.config.directory}/{one.name}.log", TAIL)
             text = " | ".join(line.strip() for line in data.decode("utf-8", "replace").splitlines()[-3:])[-400:]
         why = one.reason or "it ended"
-        self.note = f"an allocation ended before its pilot came ({why}): {text or 'it printed nothing'}"
+        self.failure = f"an allocation ended before its pilot came ({why}): {text or 'it printed nothing'}"
+        self.ledger.note_error(self.failure, now)
         log.warning("site=%s allocation=%s ended before its pilot came: %s %s", self.config.name, one.name, why, text)
 
     def cancel(self, count: int | None, now: float) -> None:
-        """Cancel so many allocations that wait, the newest first; None: all there are."""
-        waiting = [one for one in self._waiting() if one.state == QUEUED]
-        chosen = list(self.ledger.allocations.values()) if count is None else waiting[::-1][:count]
+        """Cancel the allocations of so many pilots that wait, the newest first; None: all there are."""
+        newest = self.waiting[::-1]
+        chosen = list(self.ledger.allocations.values()) if count is None else newest[: count // self.config.hosts]
         known = [one for one in chosen if one.id]  # the id of one that was interrupted comes with the next query
         if known:
             result = self.shell.run(self.backend.cancel([one.id for one in known]))
@@ -273,7 +308,7 @@ class Site:
     def note_release(self, names: set[str]) -> None:
         """The pilots of these allocations were asked to end: that they had no task is not the site's fault."""
         for name in names & self.ledger.allocations.keys():
-            self.ledger.put(replace(self.ledger.allocations[name], cancelled=True, reason="released"))
+            self.ledger.put(replace(self.ledger.allocations[name], released=True, reason="released"))
 
     def close(self) -> None:
         """End the tunnel and the connection; allocations go on."""

@@ -34,7 +34,9 @@ class SiteConfig:
     max_queued: int = 4
     max_seconds: float = 14_400.0  # of wall time
     min_seconds: float = 600.0
-    memory: int = 0  # bytes of one pilot; 0: what the site gives
+    hosts: int = 1  # of one allocation, with a pilot on each
+    memory: int | None = None  # bytes of one pilot; 0: what the site gives; None: by what tasks take
+    host_memory: int = 0  # bytes that a host there has for a pilot of `cores`; 0: not known
     budget: float | None = None  # core seconds
     python: str = "python3"
     directory: str = ""  # absolute, on the site; found by the probe
@@ -43,6 +45,7 @@ class SiteConfig:
     idle_end: float = 60.0  # seconds without a task after which a pilot ends
     banned_until: float = 0.0
     ban_reason: str = ""
+    tested_until: float = 0.0  # it was just added: one pilot is asked for, whatever waits
     removed: bool = False  # its allocations are being cancelled
 
 
@@ -51,6 +54,10 @@ class SiteFile:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.path = folder, folder / SITES
+
+    def ledger(self, name: str) -> Path:
+        """The file of a site's allocations."""
+        return self.folder / "allocations" / f"{name}.json"
 
     def exists(self) -> bool:
         """True if there is at least one site."""

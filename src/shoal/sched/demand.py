@@ -26,6 +26,7 @@ from shoal.sched.provisioning.view import (
     Need,
     Plan,
     SiteView,
+    memory_of,
     misfit,
 )
 
@@ -56,7 +57,17 @@ def plan(
             _keep_minimum(bound)
         why = _surplus(site, needs, bound, supply.get(site.name), cancel, release)
         reasons[site.name] = bound.reason(why)
-    return Plan([ask for bound in bounds.values() for ask in bound.asks], cancel, release, reasons)
+    asks = [_with_memory(rule, ask, needs, bound.site) for bound in bounds.values() for ask in bound.asks]
+    return Plan(asks, cancel, release, reasons)
+
+
+def _with_memory(rule: DemandRule, ask: Ask, needs: Sequence[Need], site: SiteView) -> Ask:
+    """A pilot that no group of tasks was the reason for gets memory for any of them that it may run."""
+    if ask.memory:
+        return ask
+    return ask._replace(
+        memory=max((memory_of(rule, need, site, ask.cores) for need in needs if not misfit(need, site)), default=0)
+    )
 
 
 def _keep_minimum(bound: SiteBounds) -> None:

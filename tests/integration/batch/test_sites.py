@@ -102,7 +102,7 @@ def test_no_allocation_is_forgotten_after_a_kill(person: Callable[..., Person], 
     for file in (anna.provision / "allocations").glob("hpc.json"):
         file.unlink()  # even its own memory is lost: the batch system knows them by name
     assert "nothing of it runs" in anna.shoal("site", "remove", "hpc")
-    anna.wait_for(lambda: not left(slurm))
+    assert not left(slurm)
 
 
 def test_a_box_over_ssh_runs_tasks(person: Callable[..., Person], ssh_server: Callable[..., SshServer]) -> None:

@@ -210,7 +210,7 @@ def test_what_names_nothing_is_told_with_what_would(source: FakeSource, capsys: 
         assert status == 2
         assert "neither a run nor a task nor a pilot" in err
     assert run(capsys, "logs")[2] == "shoal: shoal logs needs TASK (e.g. shoal logs r12.7)\n"
-    assert run(capsys, "why")[2] == "shoal: shoal why needs RUN|TASK|PILOT|site:S|owner:O (e.g. shoal why r12)\n"
+    assert run(capsys, "why")[2] == "shoal: shoal why needs RUN|TASK|PILOT|SITE|owner:O (e.g. shoal why r12)\n"
 
 
 def test_why_gives_reasons_and_fixes(source: FakeSource, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.provision.backend import Order, Shape
+from shoal.provision.backend import Order, Result, Shape
 from shoal.provision.slurm import Slurm
 
 
@@ -37,3 +37,11 @@ def test_several_hosts_get_a_pilot_each_with_the_environment_of_the_script() -> 
     assert lines[-2] == "unset SLURM_EXPORT_ENV"
     assert lines[-1].startswith("exec srun --ntasks=3 --ntasks-per-node=1 --cpus-per-task=8 --export=ALL ")
     assert lines[-1].endswith(" sh 'a b'")
+
+
+def test_limits_are_those_of_the_partition_that_is_used_and_of_its_smallest_host() -> None:
+    out = "1-00:00:00|long|64|512000\n1:00:00|short*|32|128000\n1:00:00|short*|16|96000\n"
+    assert Slurm().parse_limits(Result(0, out, "")) == (3600.0, 16, 96_000 * 2**20)
+    assert Slurm({"partition": "long"}).limits().argv[-2:] == ("-p", "long")
+    assert Slurm().parse_limits(Result(0, "infinite|all|4|8000\n", "")) == (None, 4, 8_000 * 2**20)
+    assert Slurm().parse_limits(Result(1, "", "sinfo: error")) == (None, 0, 0)

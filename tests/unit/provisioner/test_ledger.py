@@ -1,4 +1,4 @@
-"""The ledger of a site: nothing is forgotten, nothing is counted twice."""
+"""The memory of a site: what was asked for, what it took, and how the site did."""
 
 from __future__ import annotations
 
@@ -28,3 +28,45 @@ def test_a_submission_that_was_interrupted_is_found_by_its_name_or_given_up_afte
     _, ended = ledger.update([Status("7", "shoal-a1b2-hpc-1", QUEUED)], 101.0 + UNSEEN)
     assert [one.name for one in ended] == ["shoal-a1b2-hpc-2"]
     assert ledger.committed == 60.0
+
+
+def test_cores_of_all_hosts_are_reserved_and_then_settled(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "hpc.json")
+    ledger.put(Allocation("s-1", cores=8, seconds=3600.0, submitted=0.0, id="7", hosts=2))
+    assert ledger.committed == 8 * 3600.0
+    ledger.update([Status("7", "s-1", RUNNING)], now=100.0)
+    ledger.update([Status("7", "s-1", ENDED)], now=200.0)
+    assert (ledger.committed, ledger.used) == (800.0, 800.0)
+    again = Ledger(tmp_path / "hpc.json")
+    assert (again.used, again.allocations) == (800.0, {})
+
+
+def test_an_allocation_whose_pilots_were_released_is_not_held_against_the_site(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "hpc.json")
+    for name, more in (("s-1", {"released": True}), ("s-2", {"cancelled": True}), ("s-3", {})):
+        ledger.put(Allocation(name, 1, 60.0, 0.0, name, **more))  # type: ignore[arg-type]  # booleans all
+        ledger.update([], now=10.0)
+    assert (ledger.empty, ledger.empty_at) == (1, 10.0)
+
+
+def test_who_reads_while_another_thread_changes_sees_one_moment(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "hpc.json")
+    ledger.put(Allocation("s-1", 1, 60.0, 0.0))
+    for _ in ledger.allocations.values():
+        ledger.put(Allocation(f"s-{len(ledger.allocations) + 1}", 1, 60.0, 0.0))
+        ledger.drop("s-1")
+    assert list(ledger.allocations) == ["s-2"]
+
+
+def test_waits_and_errors_outlive_the_process_and_a_removed_site_begins_anew(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "hpc.json")
+    for wait in (5.0, 100.0, 20.0):
+        ledger.note_wait(wait)
+    for at in range(9):
+        ledger.note_error(f"error {at % 7}", float(at))
+    again = Ledger(tmp_path / "hpc.json")
+    assert again.wait == 20.0
+    assert again.errors == [(4.0, "error 4"), (5.0, "error 5"), (6.0, "error 6"), (7.0, "error 0"), (8.0, "error 1")]
+    again.next = 4
+    again.forget()
+    assert (Ledger(tmp_path / "hpc.json").next, Ledger(tmp_path / "hpc.json").errors) == (4, [])

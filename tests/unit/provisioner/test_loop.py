@@ -21,7 +21,7 @@ def _sites(folder: Path, *names: str, **options: Any) -> dict[str, Site]:
     for name in names:
         config = SiteConfig(name, "local://", cores=1, max_pilots=50, max_queued=50, **options)
         sites[name] = Site(config, folder, "word", client)
-        sites[name].waits = [60.0]
+        sites[name].ledger.note_wait(60.0)
     return sites
 
 

@@ -226,3 +226,43 @@ def test_a_site_whose_pilots_fail_gets_one_at_a_time() -> None:
     assert _counts(_plan("shoal", [Need(99, seconds=600.0)], site)) == {"a": 1}
     waiting = _plan("shoal", [Need(99, seconds=600.0)], site._replace(queued=1, queued_cores=1))
     assert not waiting.asks and "did well" in waiting.reasons["a"]
+
+
+# --- memory, and several hosts
+GIB = 1 << 30
+
+
+def test_a_pilot_gets_the_memory_of_the_tasks_that_it_runs_at_once() -> None:
+    site = SiteView("a", pilot_cores=16, max_pilots=100, max_queued=100, wait=0.0)
+    found = _plan("shoal", [Need(10_000, memory=GIB, seconds=100.0)], site)
+    assert {(ask.cores, ask.is_learned) for ask in found.asks} == {(16, True)}
+    assert all(16 * GIB < ask.memory < 17 * GIB for ask in found.asks), "and a little for the pilot itself"
+    assert [ask.memory for ask in _plan("shoal", [Need(10_000, seconds=100.0)], site).asks] == [0], (
+        "what the site gives"
+    )
+
+
+def test_fewer_tasks_share_a_pilot_where_memory_is_short() -> None:
+    site = SiteView("a", pilot_cores=16, pilot_memory=8 * GIB, max_pilots=1000, max_queued=1000, wait=0.0)
+    (ask,) = _plan("shoal", [Need(800, memory=2 * GIB, seconds=100.0)], site).asks
+    assert (ask.cores, ask.memory) == (16, 8 * GIB), "four tasks at once, and no more than a host has"
+    plenty = sum(one.count for one in _plan("shoal", [Need(800, seconds=100.0)], site).asks)
+    assert ask.count >= 3 * plenty
+
+
+@pytest.mark.parametrize("policy", ["shoal", "guided", "simple", "pilotmonitor-repaired"])
+def test_every_policy_asks_for_memory_and_for_whole_allocations(policy: str) -> None:
+    site = SiteView("a", pilot_cores=4, max_pilots=11, max_queued=11, hosts=3, wait=0.0)
+    found = _plan(policy, [Need(400, memory=GIB, seconds=600.0)], site)
+    assert sum(ask.count for ask in found.asks) == 9, "three allocations; a fourth would bring a twelfth pilot"
+    assert all(ask.count % 3 == 0 and 4 * GIB < ask.memory < 5 * GIB for ask in found.asks)
+
+
+def test_a_budget_counts_the_cores_of_all_hosts() -> None:
+    site = SiteView("a", pilot_cores=4, max_pilots=100, max_queued=100, hosts=2, wait=0.0, max_seconds=HOUR)
+    found = _plan("guided", [Need(400)], site._replace(budget_left=20 * HOUR))
+    assert [(ask.count, ask.cores, ask.seconds) for ask in found.asks] == [(4, 4, HOUR)], "16 of 20 core hours"
+
+
+def test_a_test_pilot_comes_with_a_whole_allocation() -> None:
+    assert _counts(_plan("shoal", [], SiteView("a", min_pilots=1, hosts=2))) == {"a": 2}

@@ -165,10 +165,10 @@ def test_the_table_is_the_contracts() -> None:
         *of_functions,
         *streams,
         "order",
+        "site",
         "checkpoint_every",
         "visible",
         "content",
-        "site",
         "max_memory",
         "units",
     }

@@ -14,6 +14,7 @@ import click
 from shoal.cli.main import FAILED, INTERRUPTED, OWN_FAILURE, REFUSED
 from shoal.cli.output.describe import run_state
 from shoal.cli.output.live_forecast import LiveForecast
+from shoal.cli.output.machine_notes import MachineNotes
 from shoal.cli.output.progress_display import Display, Status, TimeLeft, choose_display, site_parts
 from shoal.cli.output.tables import clean, print_json, print_lines, write_stream
 from shoal.cli.session import Session, say
@@ -52,6 +53,7 @@ class Watch:
     show_failure: bool = True
     earlier: int = 0  # tasks that were final when the waiting began, also by results that were taken over
     forecast: LiveForecast | None = None  # of its end, if that is told
+    machines: MachineNotes | None = None  # what is told of the person's sites, if there are any
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     tally: Tally = field(default_factory=Tally)
@@ -81,6 +83,8 @@ class Watch:
             for event in events:
                 self.tally.take(event)
                 self._tell_raise(event)
+                if self.machines is not None:
+                    self.machines.take(event)
             if self.tally.first is not None and not self._shown_failure:
                 self._shown_failure = True
                 if self.show_failure:
@@ -130,6 +134,8 @@ class Watch:
                 is_slow = now - self._moved > STUCK_AFTER
                 if not (self._running() or self._over) and (is_slow or self._facts.get("pilots")):
                     self._ask_why(now)
+                if self.machines is not None and not self._over:
+                    self.machines.look(self.client, row)
             if self.forecast is not None and self._facts:
                 self._left = self.forecast.look(self.client, row, self._running(), int(self._facts.get("slots", 0)))
         except Unreachable:
@@ -163,7 +169,7 @@ class Watch:
             self._hopeless_since = None
         elif self._hopeless_since is None:
             self._hopeless_since = now
-        elif now - self._hopeless_since > (HOPELESS_WITH_SITES if self.session.has_sites() else HOPELESS_AFTER):
+        elif now - self._hopeless_since > (HOPELESS_WITH_SITES if self.session.site_names else HOPELESS_AFTER):
             self.hopeless = self._reason
 
     def _running(self) -> int:
@@ -214,6 +220,8 @@ def wait_for(
     watch = Watch(session, client, run, choose_display(quiet or as_json), show_failure=not (single or as_json))
     if as_json or not quiet:
         watch.forecast = LiveForecast(is_shown=not as_json)
+    if session.site_names and not (as_json or quiet):
+        watch.machines = MachineNotes(watch.display.note)
     try:
         row = client.run_row(run)
         already = watch.earlier = done_of(row)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,9 @@ import click
 
 from shoal.cli.output.describe import moment
 from shoal.cli.output.json_documents import iso_document
-from shoal.cli.output.tables import clean, print_answer, print_json, print_table
+from shoal.cli.output.tables import clean, print_answer, print_json, print_lines, print_table
+from shoal.cli.output.tables import pairs as pairs_text
+from shoal.cli.pool.site_state import CORE_HOUR, describe_site, hours, site_rows, waits_text
 from shoal.cli.session import Session, common_options, say
 from shoal.client.client import Client
 from shoal.client.connection import embedded_server
@@ -19,15 +23,16 @@ from shoal.client.connection.provisioner_process import folder_of
 from shoal.model.errors import BadInput, Conflict, NotFound, Refused, echo
 from shoal.model.people import check_name
 from shoal.model.quantities import many, parse_duration, parse_size, show_duration
-from shoal.provision import registry, site_url
-from shoal.provisioner.probe import probe
+from shoal.provision import site_url
+from shoal.provisioner.ledger import Ledger
+from shoal.provisioner.probe import check_config, probe
 from shoal.provisioner.site_file import SiteConfig, SiteFile
 from shoal.sched.demand import POLICIES, RULE_LIMITS, DemandRule
 from shoal.wire.did_you_mean import did_you_mean
 
 JOIN_WITHIN = 120.0  # seconds that `site add` waits for its test pilot
 REMOVED_WITHIN = 60.0
-SLOT_HOUR = 3600.0
+FIXED = ("directory", "ssh_config", "tunnel", "no_test")  # options of `add` that cannot change later
 
 
 @click.group()
@@ -42,7 +47,7 @@ def site() -> None:
       shoal site add box ssh://anna@box
       shoal site add hpc slurm+ssh://anna@login.hpc --account phys42 --max-pilots 20
       shoal site list
-      shoal why site:hpc
+      shoal why hpc
     """
 
 
@@ -61,7 +66,7 @@ def _budget(text: str | None) -> float | None:
         hours = -1.0
     if not 0 < hours < 1e9:
         raise BadInput(f"{echo(text)!r} is no budget", code="range", field="--budget", hint="core hours, such as 500ch")
-    return hours * SLOT_HOUR
+    return hours * CORE_HOUR
 
 
 def _options(pairs: tuple[str, ...], **named: str | None) -> dict[str, str]:
@@ -85,7 +90,12 @@ def _options(pairs: tuple[str, ...], **named: str | None) -> dict[str, str]:
     "-o", "--option", "pairs", multiple=True, metavar="NAME=VALUE", help="Another option of the batch system."
 )
 @click.option("--cores", type=click.IntRange(1, 65536), metavar="N", help="Cores of one pilot [default: of that host].")
-@click.option("--memory", metavar="SIZE", help="Memory of one pilot [default: what the site gives].")
+@click.option(
+    "--hosts", type=click.IntRange(1, 10_000), default=1, metavar="N", help="Hosts of one allocation, a pilot on each."
+)
+@click.option(
+    "--memory", metavar="SIZE", help="Memory of one pilot; 0: what the site gives [default: what its tasks take]."
+)
 @click.option(
     "--max-pilots", type=click.IntRange(1, 10_000), default=10, show_default=True, metavar="N", help="At most."
 )
@@ -107,14 +117,14 @@ def _options(pairs: tuple[str, ...], **named: str | None) -> dict[str, str]:
 @common_options
 def add_site(
     name: str, url: str, account: str | None, partition: str | None, queue: str | None, qos: str | None,
-    pairs: tuple[str, ...], cores: int | None, memory: str | None, max_pilots: int, min_pilots: int, max_queued: int,
-    wall: str, budget: str | None, python: str, directory: str, tunnel: str, ssh_config: str, no_test: bool,
-    as_json: bool, server: str | None,
+    pairs: tuple[str, ...], directory: str, ssh_config: str, no_test: bool, as_json: bool, server: str | None,
+    **limits: Any,
 ) -> None:  # fmt: skip
     """Add a site: look at it, send one test pilot, and use it from now on.
 
     URL is local:// (this machine), ssh://USER@HOST (another one), or a batch system, here or behind ssh: slurm://,
     slurm+ssh://USER@LOGIN, and likewise sge, pbs, lsf, htcondor, kubernetes and command (docs/reference/backends.md).
+    If the test pilot fails, or you press Ctrl-C, the site is not kept and nothing of it is left.
 
     \b
     Examples:
@@ -124,33 +134,58 @@ def add_site(
     """
     check_name(name, "NAME")
     parsed = site_url.parse(url)
-    seconds = parse_duration(wall, "--time")
-    config = SiteConfig(
-        name, url, _options(pairs, account=account, partition=partition, queue=queue, qos=qos), cores or 0, max_pilots,
-        min_pilots, 0, max_queued, seconds, min(600.0, seconds), parse_size(memory, "--memory") if memory else 0,
-        _budget(budget), python, directory, ssh_config, tunnel,
-    )  # fmt: skip
-    registry.make(parsed.backend, config.options)  # says what is wrong with them
+    options = _options(pairs, account=account, partition=partition, queue=queue, qos=qos)
+    config = SiteConfig(name, url, options, directory=directory, ssh_config=ssh_config, **_settings(limits))
+    check_config(config)
     session = Session(server, changes=True)
     file = _file(session)
-    if name in file.read() if file.path.exists() else False:
-        raise Conflict(f"you have a site {name} already", code="site_exists", hint=f"`shoal site remove {name}` first")
+    known = file.read().get(name) if file.path.exists() else None
+    if known is not None:
+        if known.removed:
+            raise Conflict(f"{name} is still being removed", code="site_exists", hint=f"see `shoal why site:{name}`")
+        raise Conflict(
+            f"you have a site {name} already: {known.url}", code="site_exists",
+            hint=f"`shoal site set {name}` changes its limits, `shoal site remove {name}` forgets it",
+        )  # fmt: skip
     with session.client() as client:
         config = probe(config, file, session.client, say if not as_json else lambda text: None)
+        Ledger(file.ledger(name)).save()
         with file.changing() as sites:
-            sites[name] = config if no_test else replace(config, min_pilots=max(1, min_pilots))
+            sites[name] = config if no_test else replace(config, tested_until=time.time() + JOIN_WITHIN)
         found = None
         if not no_test:
             try:
                 found = _await_pilot(client, session, name)
-            finally:
-                with file.changing() as sites:
-                    if name in sites:
-                        sites[name] = replace(sites[name], min_pilots=min_pilots)
+                _change(session, name, tested_until=0.0)
+            except BaseException as error:
+                _give_up(session, name)
+                if isinstance(error, KeyboardInterrupt):
+                    say(f"interrupted: site {name} was not kept, and nothing of it runs")
+                raise
     if as_json:
         print_json(iso_document({"name": name, "url": str(parsed), "cores": config.cores, "pilot": found}))
         return
-    say(f"site {name} is used from now on: up to {many(max_pilots, 'pilot')} of {many(config.cores, 'core')}")
+    say(f"site {name} is used from now on: up to {many(config.max_pilots, 'pilot')} of {many(config.cores, 'core')}")
+
+
+def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a site by the options of `add` and `set`; what was not given is left out."""
+    found = {name: value for name, value in given.items() if value is not None}
+    if "wall" in found:
+        seconds = parse_duration(found.pop("wall"), "--time")
+        found |= {"max_seconds": seconds, "min_seconds": min(SiteConfig.min_seconds, seconds)}
+    if "memory" in found:
+        found["memory"] = 0 if found["memory"] == "0" else parse_size(found["memory"], "--memory")
+    if "budget" in found:
+        found["budget"] = _budget(found["budget"])
+    return found
+
+
+def _give_up(session: Session, name: str) -> None:
+    """Cancel what was submitted for a site that is not kept, and forget it."""
+    _change(session, name, removed=True)
+    if not _await_removal(session, name):
+        say(f"warning: allocations of {name} are still there; they are cancelled as soon as the site answers")
 
 
 def _await_pilot(client: Client, session: Session, name: str) -> str | None:
@@ -158,21 +193,22 @@ def _await_pilot(client: Client, session: Session, name: str) -> str | None:
     until, told = time.monotonic() + JOIN_WITHIN, ""
     while time.monotonic() < until:
         session.wake_provisioner()
-        pilots = [one for one in client.demand()["pilots"] if one["site"] == name]
+        found = client.demand()
+        pilots = [one for one in found["pilots"] if one["site"] == name]
         if pilots:
             say(f"test pilot {pilots[0]['name']} runs there with {many(pilots[0]['cores'], 'core')}")
             return str(pilots[0]["name"])
-        reasons = client.why(f"site:{name}")["reasons"]
-        trouble = next((reason for reason in reasons if reason["code"] == "site_trouble"), None)
-        if trouble is not None:
+        status = next((one for one in found["sites"] if one["site"] == name), None)
+        wrong = (status["trouble"] or status["failure"]) if status is not None else ""
+        if status is not None and wrong:
             raise Refused(
-                f"no pilot comes from {name}: {trouble['text']}", code="site_trouble",
-                hint=f"{trouble['fix'] or 'see `shoal site list`'}; `shoal site remove {name}` forgets the site",
+                f"no pilot comes from {name}: {clean(wrong)}", code="site_trouble",
+                hint=f"{status['fix'] or 'mend it, and add the site again'}; it was not kept, and nothing of it runs",
             )  # fmt: skip
-        text = next((reason["text"] for reason in reasons if reason["code"] == "site_queue"), "")
+        text = waits_text(status) if status is not None else ""
         if text and text != told:
             told = text
-            say(f"the test pilot waits: {clean(text)}")
+            say(f"the test pilot waits: {text}")
         time.sleep(0.5)
     say(f"warning: no pilot came from {name} in {JOIN_WITHIN:.0f} s; `shoal why site:{name}` says how it stands")
     return None
@@ -190,7 +226,7 @@ def list_sites(as_json: bool, server: str | None) -> None:
     session = Session(server)
     file = _file(session)
     sites = file.read() if file.path.exists() else {}
-    rows = [_row(session, config) for config in sites.values()]
+    rows = site_rows(session, file, list(sites.values()))
     named: dict[str, Any] = {"sites": []}
     if not session.is_embedded:
         with session.client() as client:
@@ -198,40 +234,17 @@ def list_sites(as_json: bool, server: str | None) -> None:
     if as_json:
         print_json(iso_document({"own": rows, **named}))
         return
-    table = [(r["name"], r["url"], r["pilots"], r["cores"], r["queued"], r["state"]) for r in rows]
-    print_table(
-        ("site", "url", "pilots", "cores", "queued", "state"), table, "no sites: add one with `shoal site add NAME URL`"
-    )
+    table = [
+        (r["name"], r["url"], r["pilots"], r["cores"], r["queued"], hours(r["used_core_hours"]), hours(r["left_core_hours"]),
+         clean(r["state"]))
+        for r in rows
+    ]  # fmt: skip
+    head = ("site", "url", "pilots", "cores", "queued", "core hours", "left", "state")
+    print_table(head, table, "no sites: add one with `shoal site add NAME URL`")
     others = [row for row in named["sites"] if row["name"] not in sites]
     if others:
         shown = [(row["name"], " ".join(row["holders"]) or "-", moment(row["created"])) for row in others]
         print_table(("name", "for", "since"), shown, "")
-
-
-def _row(session: Session, config: SiteConfig) -> dict[str, Any]:
-    """A site with what the server knows of it now."""
-    row: dict[str, Any] = {
-        "name": config.name, "url": config.url, "pilots": 0, "cores": 0, "queued": 0, "state": "ok", "options": config.options,
-        "directory": config.directory, "max_pilots": config.max_pilots, "max_seconds": config.max_seconds,
-        "budget_core_hours": config.budget / SLOT_HOUR if config.budget is not None else None,
-    }  # fmt: skip
-    client = session.running()
-    if client is not None:
-        with client:
-            pilots = [one for one in client.demand()["pilots"] if one["site"] == config.name]
-            row["pilots"], row["cores"] = len(pilots), sum(one["cores"] for one in pilots)
-            for reason in client.why(f"site:{config.name}")["reasons"]:
-                if reason["code"] == "site_queue":
-                    row["queued"] = int(reason["text"].split()[0])
-                    row["state"] = reason["text"]
-                elif reason["code"] == "site_trouble":
-                    row["state"] = f"trouble: {reason['text']}"
-    if config.removed:
-        row["state"] = "being removed"
-    elif time.time() < config.banned_until:
-        left = show_duration(config.banned_until - time.time())
-        row["state"] = f"banned for {left}" + (f": {config.ban_reason}" if config.ban_reason else "")
-    return row
 
 
 @site.command("show")
@@ -245,13 +258,12 @@ def show_site(name: str, as_json: bool, server: str | None) -> None:
       shoal site show hpc
     """
     session = Session(server)
-    config = _file(session).get(name)
-    row = _row(session, config)
+    file = _file(session)
+    row = site_rows(session, file, [file.get(name)])[0]
     if as_json:
         print_json(iso_document(row))
         return
-    for key, value in row.items():
-        click.echo(f"{key:18} {clean(value) if value not in (None, {}) else '-'}")
+    print_lines(pairs_text(describe_site(row)))
 
 
 @site.command("policy")
@@ -318,7 +330,7 @@ def ban_site(name: str, duration: str, reason: str, as_json: bool, server: str |
     if client is not None:
         with client:
             pilots = [one["name"] for one in client.demand()["pilots"] if one["site"] == name]
-            ended = int(client.drain(pilots)["draining"]) if pilots else 0
+            ended = int(client.drain(pilots)["pilots"]) if pilots else 0
     text = f"{name} is asked for nothing for {show_duration(until - time.time())}; {many(ended, 'pilot')} there end"
     print_answer({"name": name, "until": until, "pilots": ended}, as_json, text)
 
@@ -338,11 +350,56 @@ def unban_site(name: str, as_json: bool, server: str | None) -> None:
     print_answer({"name": name}, as_json, f"{name} is used again")
 
 
-def _change(session: Session, name: str, **changes: Any) -> None:
+def _change(session: Session, name: str, **changes: Any) -> SiteConfig:
+    """Change fields of a site; the provisioner reads them at its next step."""
     file = _file(session)
     file.get(name)
     with file.changing() as sites:
         sites[name] = replace(sites[name], **changes)
+        check_config(sites[name])
+    return sites[name]
+
+
+@site.command("set")
+@click.argument("name", metavar="NAME")
+@common_options
+def set_site(
+    name: str, account: str | None, partition: str | None, queue: str | None, qos: str | None, pairs: tuple[str, ...],
+    as_json: bool, server: str | None, **limits: Any,
+) -> None:  # fmt: skip
+    """Change the limits and options of a site, from the next allocation on. What is not named stays as it is.
+
+    
+    Examples:
+      shoal site set hpc --max-pilots 30
+      shoal site set hpc --budget 800ch --time 8h
+      shoal site set hpc --partition long -o constraint=intel
+    """
+    session = Session(server, changes=True)
+    options = _options(pairs, account=account, partition=partition, queue=queue, qos=qos)
+    changes = _settings(limits)
+    if not options and not changes:
+        raise click.UsageError(f"say what to change, such as --max-pilots 30 (see `shoal site show {name}`)")
+    if options:
+        changes["options"] = {**_file(session).get(name).options, **options}
+    _change(session, name, **changes)
+    what = ", ".join(key.replace("_", " ") for key in changes)
+    print_answer({"name": name, **changes}, as_json, f"{name} is changed: {what} (see `shoal site show {name}`)")
+
+
+def _share_options() -> None:
+    """`set` has the options of `add` that can change later; without defaults, since nothing is left to one."""
+    for parameter in add_site.params:
+        if isinstance(parameter, click.Option) and parameter.name not in (
+            *FIXED,
+            *{one.name for one in set_site.params},
+        ):
+            option = copy.copy(parameter)
+            option.default, option.show_default = None, False
+            set_site.params.append(option)
+
+
+_share_options()
 
 
 @site.command("remove")
@@ -356,19 +413,26 @@ def remove_site(name: str, as_json: bool, server: str | None) -> None:
       shoal site remove hpc
     """
     session = Session(server, changes=True)
-    file = _file(session)
     _change(session, name, removed=True)
     with session.client():
-        until = time.monotonic() + REMOVED_WITHIN
-        while time.monotonic() < until and name in file.read():
-            session.wake_provisioner()
-            time.sleep(0.2)
-    if name in file.read():
+        is_gone = _await_removal(session, name)
+    if not is_gone:
         raise Refused(
             f"allocations of {name} are still there; they are cancelled as soon as the site answers", code="site_busy",
             hint=f"see `shoal why site:{name}`",
         )  # fmt: skip
     print_answer({"name": name}, as_json, f"{name} is forgotten, and nothing of it runs")
+
+
+def _await_removal(session: Session, name: str) -> bool:
+    """Wait until a site that is marked as removed is forgotten; False if that takes too long."""
+    file, until = _file(session), time.monotonic() + REMOVED_WITHIN
+    while time.monotonic() < until:
+        if name not in file.read():
+            return True
+        session.wake_provisioner()
+        time.sleep(0.2)
+    return False
 
 
 @site.command("weather")

@@ -262,6 +262,11 @@ def send(
 ) -> tuple[dict[str, Any], Client]:
     """Submit, and again with the same key if the server ended meanwhile, so that nothing runs twice. `dry_run`: only ask
     what would become of it."""
+    wanted = [spec.site for spec in draft.submission.specs if spec.site]
+    if wanted:
+        from shoal.client.site_check import check_sites  # few submissions name a site
+
+        check_sites(session.target, session.client, wanted)
     client = session.client()
     sends = not dry_run and any(map(may_send, draft.submission.specs)) and session.runs_elsewhere(client)
     tasks = _with_files(client, draft, sends)

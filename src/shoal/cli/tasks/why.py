@@ -8,25 +8,43 @@ from shoal.cli.completion import complete_runs
 from shoal.cli.output.tables import clean, print_json
 from shoal.cli.session import Session, common_options
 from shoal.cli.tasks.show import find_any
+from shoal.model.errors import BadInput, echo
 from shoal.model.ids import is_pilot, parse_place
+from shoal.report.data_source import Source
+
+
+def _find_by_name(session: Session, source: Source, text: str) -> str:
+    """The run, task or site that a text names; what could be both a site and a run is not guessed."""
+    is_site = text in session.site_names or any(row["site"] == text for row in source.pilots()["pilots"])
+    if not is_site:
+        return find_any(source, text)
+    try:
+        run = find_any(source, text)
+    except BadInput:
+        return f"site:{text}"
+    raise BadInput(f"{echo(text)} is a site and a run", code="bad_id", hint=f"write site:{text} or {run}")
 
 
 @click.command()
-@click.argument("target", metavar="RUN|TASK|PILOT|site:S|owner:O", shell_complete=complete_runs)
+@click.argument("target", metavar="RUN|TASK|PILOT|SITE|owner:O", shell_complete=complete_runs)
 @common_options
 def why(target: str, as_json: bool, server: str | None) -> None:
     """Why a run, task, pilot, site or owner is where it is, and what would help.
+
+    A site is given by its name, or as site:NAME if a run has the same name.
 
     \b
     Examples:
       shoal why r12
       shoal why r12.7
+      shoal why hpc
       shoal why site:local
       shoal why owner:anna
     """
-    with Session(server).source() as source:
+    session = Session(server)
+    with session.source() as source:
         if parse_place(target) is None and not is_pilot(target):
-            target = find_any(source, target)
+            target = _find_by_name(session, source, target)
         answer = source.why(target)
     if as_json:
         print_json(answer)

@@ -6,6 +6,7 @@ At most one for each person and server, by a lock that the kernel frees however 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import subprocess
 import sys
@@ -59,17 +60,17 @@ def is_running(folder: Path) -> bool:
     return False
 
 
-def has_sites(folder: Path) -> bool:
-    """True if the person has a site there, as far as a look at the file tells."""
+def site_names(folder: Path) -> list[str]:
+    """The names of the person's sites; none if the file cannot be read, which `shoal site` says."""
     try:
-        return b'"name"' in (folder / SITES).read_bytes()
-    except OSError:
-        return False
+        return [str(row["name"]) for row in json.loads((folder / SITES).read_bytes())["sites"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def ensure_running(url: str | None, folder: Path) -> None:
     """Start the provisioner of a server if the person has sites for it and none runs."""
-    if not has_sites(folder) or is_running(folder):
+    if not site_names(folder) or is_running(folder):
         return
     path = folder / LOG
     if path.exists() and path.stat().st_size > MAX_LOG:

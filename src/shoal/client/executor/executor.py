@@ -118,6 +118,7 @@ class Executor(StandardExecutor):
         self._link = Reconnecting(server, trust=trust)
         self._env, self._seed, self._cwd = table_of("env", env), seed, place_of(cwd)
         self._tables = Tables(fields_of(fields, named=[*OPTIONS]) | ({"env": self._env} if self._env else {}))
+        self._check_site(self._tables)
         self._python = check_python(python, self._link.target.is_remote) if python is not None else sys.executable
         self._initializer = function_with("initializer", initializer, "initargs", initargs)
         self._finalizer = function_with("finalizer", finalizer, "finalargs", finalargs)
@@ -135,6 +136,13 @@ class Executor(StandardExecutor):
         self._runner_session = os.urandom(16).hex()  # no interpreter serves two executors
         user_modules.sources()  # those of now: a file may be edited before the first call
         _all.add(self)
+
+    def _check_site(self, tables: Tables) -> None:
+        """Refuse a site that nobody knows."""
+        if tables.fields.get("site"):
+            from shoal.client.site_check import check_sites  # few programs name a site
+
+            check_sites(self._link.target, self._link.connect, [str(tables.fields["site"])])
 
     def __reduce__(self) -> tuple[Any, ...]:
         """In a call, an executor that travelled with it is one of the same server and options, with a run of its own."""

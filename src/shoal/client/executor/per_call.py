@@ -62,6 +62,7 @@ class ExecutorView(StandardExecutor):
         env = executor._tables.fields.get("env")
         self._given = {**kept, **fields}
         self._tables = Tables(fields_of(self._given) | ({"env": env} if env else {}))
+        executor._check_site(self._tables)
 
     def submit(self, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> CallFuture[R]:
         """As `Executor.submit`."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from itertools import repeat
 
 from shoal.engine.changes import ChunkDrop, ChunkRow, Final, ResultRow, Successes
+from shoal.engine.matching.classes import Sample
 from shoal.engine.pilots.bans import record_success
 from shoal.engine.pilots.hosts import tally
 from shoal.engine.records import Array, Attempt, Chunk, Lane, Pilot, Task
@@ -140,7 +141,9 @@ def finish(state: State, chunk: Chunk, pilot: Pilot, batch: Batch, at: int, low:
     state.account(array, pilot, took, "useful", count, max(0.0, chunk.leased - array.since) * count)
     tally(state, pilot, "succeeded", took, count)
     record_success(state, pilot, array, count)
-    state.learn(array, pilot, total / count, count)
+    end = at + count
+    output = sum(batch.out[at:end]) + sum(batch.err[at:end])
+    state.learn(array, pilot, Sample(total / count, max(batch.max_rss[at:end], default=0), output // count), count)
 
 
 def _announce(state: State, rows: Successes, holder: str) -> None:

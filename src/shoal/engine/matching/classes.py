@@ -41,7 +41,7 @@ VOLATILE = frozenset(
         "data_local_mb", "data_local_fraction",
     }
 )  # fmt: skip
-RECENT = 64  # durations that the 95th percentile is taken of
+RECENT = 64  # samples that quantiles are taken of
 RESORTED = 1_000  # leasables of a class that are sorted anew when weighted positions are; more stay in order of arrival
 REORDER = 1.0  # seconds after which weighted positions are computed anew
 COUNTED = 32  # leasables whose elements are counted one by one
@@ -109,6 +109,20 @@ class HeapEntry(NamedTuple):
     leasable: Leasable
 
 
+def quantile(values: Iterable[float], part: float) -> float:
+    """A value that this part of them does not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
+
+
+class Sample(NamedTuple):
+    """What a task took; of several that were reported together, their mean duration and output, and the largest memory."""
+
+    duration: float
+    memory: int = 0  # bytes, resident
+    output: int = 0  # bytes of its streams
+
+
 class TaskClass:
     """Leasables that matching cannot tell apart, in order, with the durations of their tasks."""
 
@@ -129,7 +143,7 @@ class TaskClass:
         self.bound = bound  # of the run that all of it belongs to
         self.heap: list[HeapEntry] = []
         self.mean: float | None = None
-        self.recent: deque[float] = deque(maxlen=RECENT)
+        self.recent: deque[Sample] = deque(maxlen=RECENT)
         self._p95: float | None = None
         self.listed: Position | None = None  # in its owner's queue
         self.require: Expr | None = parse(key.require) if key.require else None
@@ -147,19 +161,18 @@ class TaskClass:
         """True if what a pilot can run of it depends on the pilot's tags."""
         return self.require is not None or self.rank is not None
 
-    def learn(self, duration: float, count: int = 1) -> None:
-        """Take in how long tasks took: `count` of them, so long on average."""
+    def learn(self, sample: Sample, count: int = 1) -> None:
+        """Take in what tasks took: `count` of them, together."""
         kept = 0.9**count
-        self.mean = duration if self.mean is None else kept * self.mean + (1.0 - kept) * duration
-        self.recent.append(duration)
+        self.mean = sample.duration if self.mean is None else kept * self.mean + (1.0 - kept) * sample.duration
+        self.recent.append(sample)
         self._p95 = None
 
     @property
     def p95(self) -> float | None:
         """A duration that few of its tasks exceed."""
         if self._p95 is None and self.recent:
-            ordered = sorted(self.recent)
-            self._p95 = ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
+            self._p95 = quantile([sample.duration for sample in self.recent], 0.95)
         return self._p95
 
     @property

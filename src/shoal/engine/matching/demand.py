@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shoal.engine.matching.classes import TaskClass
 from shoal.engine.matching.eligibility import static_misfit
+from shoal.engine.matching.learned import request_of
 from shoal.engine.matching.pilot_attributes import attributes, lookup
-from shoal.engine.pilots.site_reports import valid_reports
+from shoal.engine.pilots.site_reports import report_rows, valid_reports
 from shoal.engine.records import Pilot
 from shoal.engine.state import State
 from shoal.sched.expr.parse import parse
@@ -25,7 +26,7 @@ class NeedRow(NamedTuple):
 
     tasks: int
     cores: int
-    memory: int
+    memory: int  # that one takes: stated, or learned; 0: not known
     gpus: int
     seconds: float | None  # that one takes: learned, or its time limit
     is_learned: bool
@@ -55,6 +56,7 @@ class Demand(NamedTuple):
     needs: list[NeedRow]
     pilots: list[PilotRow]
     unfinished: int  # tasks of the person that are not final
+    sites: list[dict[str, Any]]  # what their provisioner last reported of each of their sites
 
 
 def demand_of(state: State, owner: str) -> Demand:
@@ -65,7 +67,8 @@ def demand_of(state: State, owner: str) -> Demand:
     ages = _ages(state, pilots)
     needs = [_need(state, cls, pilots, ages.get(cls.base.serial, ())) for cls in classes]
     unfinished = sum(run.total - run.settled for run in state.runs.values() if run.owner == owner)
-    return Demand([need for need in needs if need.tasks], [_pilot(pilot) for pilot in pilots], unfinished)
+    sites = report_rows(state, owner)
+    return Demand([need for need in needs if need.tasks], [_pilot(pilot) for pilot in pilots], unfinished, sites)
 
 
 def _ages(state: State, pilots: list[Pilot]) -> dict[int, list[float]]:
@@ -80,13 +83,13 @@ def _ages(state: State, pilots: list[Pilot]) -> dict[int, list[float]]:
 
 
 def _need(state: State, cls: TaskClass, pilots: list[Pilot], ages: Sequence[float]) -> NeedRow:
-    key, learned = cls.key, likely_seconds(cls.base.recent, ages)
+    key, learned = cls.key, likely_seconds([sample.duration for sample in cls.base.recent], ages)
     by_site = {site: not _excludes(cls, site) for site, _ in valid_reports(state, key.owner)}
     by_site.update(dict.fromkeys({pilot.site for pilot in pilots}, False))
     for pilot in pilots:
         by_site[pilot.site] = by_site[pilot.site] or _can_run(state, pilot, cls)
     return NeedRow(
-        cls.ready(MOST_TASKS), cls.needs.cores, cls.needs.memory or 0, cls.needs.gpus,
+        cls.ready(MOST_TASKS), cls.needs.cores, request_of(cls), cls.needs.gpus,
         learned if learned is not None else key.time, learned is not None, key.require, key.rank, key.priority,
         sorted(site for site, can in by_site.items() if not can),
     )  # fmt: skip

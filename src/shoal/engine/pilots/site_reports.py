@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
 from shoal.engine.commands import ReportSite
 from shoal.engine.state import SiteReport, State
@@ -37,9 +38,12 @@ def report(state: State, command: ReportSite) -> None:
             state.emit("allocation_started", owner=owner, site=site, backend=status.backend, allocation=facts)
         else:
             state.emit("allocation_ended", owner=owner, site=site, backend=status.backend, allocation=facts)
-    if status.trouble != (before.status.trouble if before is not None else ""):
+    if not status.is_removed and status.trouble != (before.status.trouble if before is not None else ""):
         state.emit("site_trouble", owner=owner, site=site, trouble=status.trouble, fix=status.fix)
-    state.site_reports[key] = SiteReport(status, state.now)
+    if status.is_removed:
+        state.site_reports.pop(key, None)
+    else:
+        state.site_reports[key] = SiteReport(status, state.now)
 
 
 def valid_reports(state: State, owner: str) -> Iterator[tuple[str, SiteReport]]:
@@ -47,6 +51,16 @@ def valid_reports(state: State, owner: str) -> Iterator[tuple[str, SiteReport]]:
     for (known, site), found in sorted(state.site_reports.items(), key=lambda item: item[0]):
         if known == owner and state.now - found.time <= VALID:
             yield site, found
+
+
+def report_rows(state: State, owner: str) -> list[dict[str, Any]]:
+    """The last report of each site of an owner, in the types of JSON; what changed is in the journal."""
+    rows = []
+    for site, found in valid_reports(state, owner):
+        row = asdict(found.status) | {"site": site}
+        del row["changes"], row["is_removed"]
+        rows.append(row)
+    return rows
 
 
 def expected_machines(state: State, owner: str, wanted: str = "") -> str:
@@ -63,6 +77,8 @@ def expected_machines(state: State, owner: str, wanted: str = "") -> str:
             texts.append(f"{site}: {many(status.running, 'allocation')} started")
         elif status.trouble:
             texts.append(f"{site}: {status.trouble}")
+        elif status.failure:
+            texts.append(f"{site}: {status.failure}")
         elif status.note:
             texts.append(f"{site}: {status.note}")
     return "; ".join(texts)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shoal.engine.changes import ArrayTable
+from shoal.engine.matching.classes import Sample
 from shoal.engine.matching.pilot_attributes import time_left
 from shoal.engine.records import Array, Pilot, Run
 from shoal.engine.state import State
@@ -140,7 +141,7 @@ def _add_rest(state: State, array: Array, spec: Spec) -> None:
 def learn_piece(state: State, array: Array, pilot: Pilot, report: Report) -> None:
     """A pilot did a piece. How fast it is among others is not told by that: pieces are made to take equally long."""
     assert array.spec.units is not None
-    state.queue.class_of(array).learn(report.duration)
+    state.queue.class_of(array).learn(Sample(report.duration, report.max_rss, report.out + report.err))
     work_of(array).sizes.learn(pilot.name, array.spec.units.size, report.duration, report.staging)
 
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from shoal.engine.matching.chunks import carve, finish
+from shoal.engine.matching.classes import Sample
 from shoal.engine.matching.visibility import mark_blind
 from shoal.engine.pilots.bans import record_failure, record_success
 from shoal.engine.pilots.hosts import tally
@@ -270,7 +271,7 @@ def _succeed(state: State, pilot: Pilot, task: Task, winner: AttemptId, report: 
     elif array.spec.units is not None:
         learn_piece(state, array, pilot, report)
     else:
-        state.learn(array, pilot, report.duration)
+        state.learn(array, pilot, Sample(report.duration, report.max_rss, report.out + report.err))
     _close(state, pilot, task, TaskState.SUCCEEDED, winner, report, leased)
 
 

@@ -91,6 +91,8 @@ def _reported(status: SiteStatus) -> list[Reason]:
     if status.queued:
         why = f": {'; '.join(status.reasons)}" if status.reasons else ""
         found.append(Reason("site_queue", f"{many(status.queued, 'allocation')} in the queue of {status.backend}{why}"))
+    if status.failure:
+        found.append(Reason("site_failure", f"{status.backend}: {status.failure}", "see `shoal site show`"))
     if status.note:
         found.append(Reason("site_note", status.note))
     return found

@@ -61,6 +61,7 @@ CODES: dict[str, str] = {
     "gone": "the pilot ended",
     "site_trouble": "no machines come from the site",
     "site_queue": "allocations of the site wait in its batch system",
+    "site_failure": "an allocation of the site ended before its pilot came",
     "site_note": "why so many machines of the site are asked for, or none",
     "site_pilots": "what the pilots of the site hold",
     # an owner

@@ -34,8 +34,9 @@ class SiteBounds:
 
     @property
     def open(self) -> int:
-        """Pilots that may still be asked for."""
-        return self._open
+        """Pilots that may still be asked for, in whole allocations."""
+        hosts = max(1, self.site.hosts)
+        return self._open // hosts * hosts
 
     @property
     def asked(self) -> int:
@@ -47,30 +48,37 @@ class SiteBounds:
         """Cores of the pilots that were asked for."""
         return sum(one.count * one.cores for one in self.asks)
 
-    def ask(self, cores: int, seconds: float, count: int, why: str, least: Optional[float] = None) -> int:
-        """Ask for pilots of this shape, as many as the bounds allow; how many they are. `least`: wall time to which a
-        budget that does not suffice for one pilot may shorten it."""
+    def ask(
+        self, cores: int, seconds: float, count: int, why: str, least: Optional[float] = None, memory: int = 0,
+        is_learned: bool = False,
+    ) -> int:  # fmt: skip
+        """Ask for pilots of this shape, as many as the bounds allow, in whole allocations; how many they are. `least`: wall
+        time to which a budget that does not suffice for one allocation may shorten it."""
         site = self.site
         cores = max(1, min(cores, site.pilot_cores))
         wall = int(max(min(seconds, site.max_seconds), min(site.min_seconds, site.max_seconds), 1.0))
-        allowed = max(0, min(count, self._open))
-        if allowed < count and not self.held_back:
-            self.held_back = self._full(allowed)
+        hosts = max(1, site.hosts)
+        allowed = max(0, min(-(-count // hosts), self._open // hosts))  # allocations
+        if allowed * hosts < count and not self.held_back:
+            self.held_back = self._full(allowed * hosts)
         if self._budget is not None and allowed:
-            if least is not None and cores * wall > self._budget:
-                wall = int(max(least, min(site.min_seconds, site.max_seconds), min(wall, self._budget // cores), 1.0))
-            affordable = int(max(0.0, self._budget) // (cores * wall))
+            together = cores * hosts
+            if least is not None and together * wall > self._budget:
+                wall = int(
+                    max(least, min(site.min_seconds, site.max_seconds), min(wall, self._budget // together), 1.0)
+                )
+            affordable = int(max(0.0, self._budget) // (together * wall))
             if affordable < allowed:
                 allowed, self.held_back = affordable, "its budget is used up"
-            self._budget -= allowed * cores * wall
+            self._budget -= allowed * together * wall
         if allowed:
-            self._open -= allowed
-            self._add(Ask(site.name, cores, wall, allowed, why))
-        return allowed
+            self._open -= allowed * hosts
+            self._add(Ask(site.name, cores, wall, allowed * hosts, why, memory, is_learned))
+        return allowed * hosts
 
     def _add(self, ask: Ask) -> None:
         for at, one in enumerate(self.asks):
-            if (one.cores, one.seconds, one.why) == (ask.cores, ask.seconds, ask.why):
+            if one._replace(count=ask.count) == ask:
                 self.asks[at] = one._replace(count=one.count + ask.count)
                 return
         self.asks.append(ask)

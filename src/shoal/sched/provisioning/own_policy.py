@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from shoal.sched.provisioning.bounds import SiteBounds
-from shoal.sched.provisioning.view import DemandRule, Need, SiteView, core_share, misfit
+from shoal.sched.provisioning.view import DemandRule, Need, SiteView, core_share, memory_of, misfit
 
 POOR = 0.2  # fitness below which one pilot waits at a site at once
 MINUTE = 60.0
@@ -125,10 +125,9 @@ def _scouts(rule: DemandRule, need: Need, coming: Sequence[_Coming]) -> int:
 
 def _ask_cores(rule: DemandRule, need: Need, site: SiteView, bound: SiteBounds, cores: int, tasks_each: float) -> int:
     """Ask for cores for so many tasks each, one after another; how many were granted."""
-    share = core_share(need, site)
     if need.seconds is None:
         why = f"{need.tasks} tasks wait whose duration is not known yet"
-        return _split(site, bound, cores, share, rule.scout_seconds, why, site.min_seconds)
+        return _split(rule, need, bound, cores, rule.scout_seconds, why, site.min_seconds)
     seconds = max(1.0, need.seconds)
     one = seconds * rule.margin + rule.start_seconds
     rounds = max(1.0, math.ceil(tasks_each - ROUNDING))
@@ -139,11 +138,13 @@ def _ask_cores(rule: DemandRule, need: Need, site: SiteView, bound: SiteBounds, 
     # The first tasks that end are the short ones, so what is learned at first is too little: `shortest` covers the others.
     wall = max(rule.shortest, math.ceil(work / MINUTE) * MINUTE)
     why = f"{need.tasks} tasks of about {seconds:.0f} s wait, and {cores} more cores let them end sooner"
-    return _split(site, bound, cores, share, wall, why, min(one, site.max_seconds))
+    return _split(rule, need, bound, cores, wall, why, min(one, site.max_seconds))
 
 
-def _split(site: SiteView, bound: SiteBounds, cores: int, share: int, wall: float, why: str, least: float) -> int:
+def _split(rule: DemandRule, need: Need, bound: SiteBounds, cores: int, wall: float, why: str, least: float) -> int:
     """Ask for these cores in pilots as large as the site gives, and one for the rest."""
+    site = bound.site
+    share, is_learned = core_share(need, site), need.seconds is not None
     if site.fitness < POOR and (site.queued or bound.asked):
         bound.held_back = bound.held_back or "hardly any of its pilots did well, so one waits at a time"
         return 0
@@ -151,10 +152,12 @@ def _split(site: SiteView, bound: SiteBounds, cores: int, share: int, wall: floa
     count, rest = divmod(cores, full)
     if site.fitness < POOR:
         count, rest = (1, 0) if count else (0, rest)
-    granted = full * bound.ask(full, wall, count, why, least) if count else 0
+    granted = (
+        full * bound.ask(full, wall, count, why, least, memory_of(rule, need, site, full), is_learned) if count else 0
+    )
     if rest and granted == full * count:
         rest = -(-rest // share) * share
-        granted += rest * bound.ask(rest, wall, 1, why, least)
+        granted += rest * bound.ask(rest, wall, 1, why, least, memory_of(rule, need, site, rest), is_learned)
     return granted
 
 

@@ -63,13 +63,15 @@ def fill_pool(rule: DemandRule, needs: Sequence[Need], bounds: Mapping[str, Site
     running = sum(site.idle + site.busy for site in sites.values())
     lacking = missing(FactoryRule(pool, rule.max_pending or pool), running, pending)
     fit = _fitness(rule, sites)
-    for _ in range(lacking):
+    while lacking > 0:
         open_sites = sorted(name for name in sites if bounds[name].open)
         if not open_sites:
             break
         chosen = choose_element({name: fit[name] for name in open_sites if name in fit}, draw())
         name = open_sites[min(len(open_sites) - 1, int(draw() * len(open_sites)))] if chosen is None else chosen
-        if not _send(bounds[name], 1, f"the pool of {pool} pilots is filled"):
+        sent = _send(bounds[name], 1, f"the pool of {pool} pilots is filled")
+        lacking -= sent
+        if not sent:
             break  # of its budget nothing is left, though it has room: the draw is not repeated for ever
 
 
@@ -100,11 +102,11 @@ def follow_tasks(rule: DemandRule, needs: Sequence[Need], bounds: Mapping[str, S
     while count > 0 and places:
         full = set()
         for order in place(options, count, places, guided=draw()):
-            if order.site not in full and _send(
-                bounds[order.site], 1, f"{many(tasks, 'pilot')} for the tasks that wait"
-            ):
-                count -= 1
-            else:
+            sent = 0
+            if order.site not in full and count > 0:
+                sent = _send(bounds[order.site], 1, f"{many(tasks, 'pilot')} for the tasks that wait")
+            count -= sent
+            if not sent:
                 full.add(order.site)
         if not full:
             break

@@ -79,9 +79,11 @@ class SiteView(NamedTuple):
     empty: int = 0  # pilots in a row that ended without having had a task
     budget_left: Optional[float] = None  # core seconds that are neither used nor reserved by pilots that wait or run
     empty_at: Optional[float] = None  # when the last of the empty ones ended
-    pilot_memory: Optional[int] = None  # of one pilot of `pilot_cores`, in the unit of the needs; None: not known
+    # The most that one pilot of `pilot_cores` may have, in the unit of the needs; None: not known.
+    pilot_memory: Optional[int] = None
     pilot_gpus: Optional[int] = None
     lives: tuple[tuple[int, float], ...] = ()  # of pilots that run: cores, and seconds until their allocation ends
+    hosts: int = 1  # of one allocation, with a pilot on each: pilots come and are asked for in such groups
 
     @property
     def pilots(self) -> int:
@@ -97,6 +99,8 @@ class Ask(NamedTuple):
     seconds: int
     count: int  # type: ignore[assignment]  # tuple.count is not used here
     why: str
+    memory: int = 0  # of each pilot, in the unit of the needs; 0: what the site gives
+    is_learned: bool = False  # it was made for tasks whose duration is known
 
 
 class Plan(NamedTuple):
@@ -130,6 +134,7 @@ class DemandRule:
     usual_wait: float = 300.0  # in the queue of a site that has no history
     empty_pause: float = 60.0  # after an empty pilot; twice as long after each further one
     longest_pause: float = 3_600.0
+    own_memory: int = 128 << 20  # bytes of a pilot itself, beside its tasks
     pool: int = 0  # pilots that are wanted [DIANE 4.7.2]; 0: as many as the sites allow
     max_pending: int = 0  # pilots that wait, of all sites [DIANE 4.7.3]; 0: as many as the sites allow
     guided: float = 1.0  # the part of pilots that follows requirements and ranks [GWP table 3]
@@ -150,6 +155,17 @@ def core_share(need: Need, site: SiteView) -> int:
     if need.memory and site.pilot_memory:
         return max(need.cores, -(-need.memory * site.pilot_cores // site.pilot_memory))
     return max(1, need.cores)
+
+
+def memory_of(rule: DemandRule, need: Need, site: SiteView, cores: int) -> int:
+    """The memory that a pilot of these cores takes there: for as many of the tasks as it runs at once, and for itself.
+
+    0, which is what the site gives, if nothing is known of the tasks."""
+    if not need.memory:
+        return 0
+    at_once = max(1, min(need.tasks, cores // core_share(need, site)))
+    wanted = at_once * need.memory + rule.own_memory
+    return wanted if site.pilot_memory is None else min(wanted, site.pilot_memory)
 
 
 def misfit(need: Need, site: SiteView) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shoal.engine.commands import ReportSite
+from shoal.model.ids import parse_run
 from shoal.model.people import check_name
 from shoal.server.context import CallHandler
 from shoal.server.http.messages import Response
@@ -22,8 +23,15 @@ class SitesHandler(CallHandler):
                 "needs": [need._asdict() for need in found.needs],
                 "pilots": [pilot._asdict() for pilot in found.pilots],
                 "unfinished": found.unfinished,
+                "sites": found.sites,
             }
         )
+
+    async def machines(self, call: Call) -> Response:
+        """Where the tasks of a run run, what they take, and what is asked of its owner's sites."""
+        number = parse_run(call.path_part("run"))
+        found = self.service.engine.machines(number, self.service.clock())
+        return answer({"running": found.running, "learned": found.learned, "sites": found.sites})
 
     async def report(self, call: Call) -> Response:
         """Take what the caller's provisioner reports of a site."""

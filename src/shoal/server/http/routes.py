@@ -90,6 +90,8 @@ ROUTES: tuple[Route, ...] = (
           pace="calls"),
     Route("GET", "/v1/runs/{run}/tasks", "runs.tasks", "Rows of a run's tasks.", "TasksPage", rule="run",
           query=(_AFTER, _LIMIT, Query("state"), Query("values", int, 0, 0, 1))),
+    Route("GET", "/v1/runs/{run}/machines", "sites.machines", "Where a run's tasks run, what they take, and what sites do.",
+          "MachinesAnswer", rule="run"),
     Route("GET", "/v1/tasks/{task}", "runs.task", "One task with its history.", "OneTask", rule="task"),
     Route("GET", "/v1/tasks/{task}/logs", "logs.read", "A stream of an attempt, from a byte on.", "", rule="task",
           text="text/plain",

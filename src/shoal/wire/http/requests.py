@@ -162,9 +162,21 @@ class AllocationChange:
 
 
 @dataclass(frozen=True)
+class PilotShape:
+    """What one pilot of a site gets, by what tasks were seen to take. 0 bytes of memory: what the site gives."""
+
+    cores: int
+    seconds: float  # of wall time
+    memory: int = 0
+    hosts: int = 1  # of its allocation
+
+
+@dataclass(frozen=True)
 class SiteStatus:
     """What a provisioner reports of a site. `trouble` and `fix`: why no machines come from there; `note`: why it asks for
-    more, or for none; `reasons`: why allocations wait, each in the batch system's own words."""
+    more, or for none; `reasons`: why allocations wait, each in the batch system's own words; `failure`: how the last
+    allocation ended that brought no pilot, with what it printed, until one does; `shape`: of the pilots that it asked for
+    last, if it was known by then what tasks take."""
 
     site: str
     backend: str
@@ -175,6 +187,9 @@ class SiteStatus:
     note: str = ""
     reasons: list[str] = field(default_factory=list)
     changes: list[AllocationChange] = field(default_factory=list)
+    failure: str = ""
+    shape: Optional[PilotShape] = None
+    is_removed: bool = False  # the last report of a site that is forgotten
 
 
 @dataclass(frozen=True)

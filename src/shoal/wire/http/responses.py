@@ -47,6 +47,11 @@ OneRun = _answer("OneRun",
     "One run whole, but for its tasks.",
     run=int, owner=str, name=str, created=float, finished=Optional[float], total=int, counts=dict[str, int],
     arrays=list[Row], spans=list[Row])
+MachinesAnswer = _answer("MachinesAnswer",
+    "How many tasks of a run run at which site, what its tasks were seen to take (samples, median and p95 in seconds, memory "
+    "and output of the largest in bytes, memory that is asked for; null: none came back yet), and what the provisioner of "
+    "its owner says of each site.",
+    running=dict[str, int], learned=Optional[Row], sites=list[Row])
 TasksPage = _answer("TasksPage", "Rows of a run's tasks.", tasks=list[Row], next=Optional[int])
 OneTask = _answer("OneTask",
     "One task with its history.",
@@ -97,8 +102,8 @@ SiteAnswer = _answer("SiteAnswer",
 SitesPage = _answer("SitesPage", "Sites.", sites=_list(SiteAnswer))
 DemandAnswer = _answer("DemandAnswer",
     "What the caller's ready tasks need, in groups of those that are alike, and the pilots that serve the caller. "
-    "`unfit_sites` of a need: where every pilot that is connected cannot run it.",
-    needs=list[Row], pilots=list[Row], unfinished=int)
+    "`unfit_sites` of a need: where every pilot that is connected cannot run it; `sites`: the last report of each.",
+    needs=list[Row], pilots=list[Row], unfinished=int, sites=list[Row])
 TokensPage = _answer("TokensPage", "Tokens without their secrets.", tokens=list[Row])
 TokenMade = _answer("TokenMade",
     "A new token: its secret is in this answer and nowhere else.",

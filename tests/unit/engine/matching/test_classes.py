@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shoal.engine.commands import Accept, Submit
 from shoal.engine.consistency import check
-from shoal.engine.matching.classes import Queue, key_of
+from shoal.engine.matching.classes import Queue, Sample, key_of
 from shoal.engine.records import NOT_QUEUED, Array, Run
 from shoal.model.ids import TaskId, parse_attempt
 from shoal.model.rangeset import RangeSet
@@ -113,7 +113,7 @@ def bounded_calls(stand: Stand, most: int, count: int = 100) -> tuple[int, list[
     submission = parse_submission({"tasks": [calls(count)], "max_running": most})
     run = int(stand.do(Submit(submission, "ann", "d")).result["run"][1:])
     stand.commit()
-    stand.engine.state.queue.class_of(stand.engine.state.runs[run].arrays[0]).learn(0.001, 10)
+    stand.engine.state.queue.class_of(stand.engine.state.runs[run].arrays[0]).learn(Sample(0.001), 10)
     stand.do(Accept(run))
     return run, pilots
 

@@ -32,13 +32,13 @@ PARTS: dict[str, type] = {
     "pilots": PilotsHandler,
     "people": PeopleHandler,
     "server": ServerHandler,
+    "sites": SitesHandler,
     "blobs": BlobHandler,
     "open": OpenRunsHandler,
     "acct": AcctHandler,
     "policy": PolicyHandler,
     "manage": ManageHandler,
     "peek": PeekHandler,
-    "sites": SitesHandler,
 }
 each_route = pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 
