@@ -21,12 +21,9 @@ def test_a_batch_system_is_asked_seldom_and_once_more_after_news() -> None:
 
 def test_a_batch_system_that_fails_is_asked_less_often_until_it_takes_a_submission() -> None:
     schedule = QuerySchedule()
-    assert not schedule.is_known
     for _ in range(3):
         schedule.note_query(100.0, is_good=False)
     schedule.note_news(101.0)
     assert not schedule.is_due(100.0 + EVERY, is_open=True)
     schedule.note_answer()
     assert schedule.is_due(101.0 + SOON, is_open=True)
-    schedule.note_query(105.0, is_good=True)
-    assert schedule.is_known
