@@ -156,7 +156,7 @@ def test_pilots_whose_allocation_ends_too_soon_are_not_counted_on() -> None:
 
 
 def test_at_the_end_of_a_run_no_pilot_is_asked_for_that_would_come_when_the_work_is_over() -> None:
-    """Complaint B3: the last tasks are packed onto what runs."""
+    """The last tasks are packed onto what runs, and what has nothing to do ends."""
     site = SiteView("a", busy=10, cores=10, max_pilots=100, max_queued=100, wait=3_600.0)
     assert not _exact([Need(9, seconds=600.0)], site).asks
     found = _exact([], site._replace(idle=4, busy=6, free_cores=4, queued=2, queued_cores=2))
