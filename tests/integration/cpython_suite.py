@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import concurrent.futures.process
+import gc
 import importlib
 import json
 import os
@@ -31,6 +32,12 @@ ONE_CALL_FAILED = (
 
 class Outcomes(unittest.TestResult):
     """Prints what becomes of each test."""
+
+    def startTest(self, test: unittest.TestCase) -> None:  # noqa: N802  # of unittest
+        # After a test that left a thread the suite collects garbage three hundred times. What was there before is none.
+        gc.collect()
+        gc.freeze()
+        super().startTest(test)
 
     def stopTest(self, test: unittest.TestCase) -> None:  # noqa: N802  # of unittest
         super().stopTest(test)
