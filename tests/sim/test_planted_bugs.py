@@ -378,7 +378,7 @@ LATELY: dict[str, int] = {
     "forgotten held list: nobody asks what a pilot lacks": 7,
     "half a held list: nobody asks what a pilot lacks of its chunks": 7,
     "a piece of divisible work is sent before it is durable": 8,
-    "a refused report is forgotten": 5,
+    "a refused report is forgotten": 32,
     "the agent begins an attempt it has seen before": 11,
     "the agent forgets a report once it is sent": 7,
     "an exclusive task is handed out again before its hold ends": 2,
@@ -412,7 +412,7 @@ SOON_STUCK: dict[str, int] = {
     "forgotten held list: nobody asks what a pilot lacks": 6_000,
     "half a held list: nobody asks what a pilot lacks of its chunks": 6_000,
     "the agent forgets a report once it is sent": 6_000,
-    "a refused report is forgotten": 21_100,
+    "a refused report is forgotten": 11_000,
 }
 
 
