@@ -1,6 +1,6 @@
 # Every target makes .venv by itself; a bare clone needs only python3 and make. PYTHON=... chooses the interpreter.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest test-ecosystem check format bench bench-peers prove lock clean FORCE
+.PHONY: help demo test test-oldest test-ecosystem check check-types check-rules format bench bench-peers prove lock clean FORCE
 
 STAMP := .venv/.stamp
 PYTEST := .venv/bin/pytest -q -n 4 --dist worksteal
@@ -18,7 +18,7 @@ demo: $(STAMP) ## Run the demonstration: a server, pilots and tasks on this mach
 	.venv/bin/python examples/demo.py
 
 # Each process that runs tests compiles all of them, for half a minute, unless the byte code may be kept.
-test prove: export PYTHONDONTWRITEBYTECODE :=
+test prove check: export PYTHONDONTWRITEBYTECODE :=
 test: $(STAMP) ## Run all tests (ARGS="-k name" passes options to pytest)
 	$(PYTEST) tests $(ARGS)
 
@@ -42,7 +42,14 @@ test-ecosystem: ## Run the tests with joblib, scikit-learn, notebooks and Snakem
 check: $(STAMP) ## Check format, lint, types and the rules of the repository
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target check-types check-rules
+
+# Beside each other, because the types take one core for a minute. The collection of all tests leaves the byte code for `make
+# test`, each process of which would otherwise make all of it.
+check-types: $(STAMP)
 	.venv/bin/mypy $(TYPED)
+check-rules: $(STAMP)
+	@.venv/bin/pytest -q --collect-only tests >.venv/collected || { cat .venv/collected; exit 1; }
 	.venv/bin/pytest -q tests/unit/test_layers.py tests/unit/test_folders.py tests/unit/test_repository.py tests/unit/test_reference.py \
 		tests/unit/test_references.py tests/unit/test_documents.py tests/unit/test_import_budget.py
 
