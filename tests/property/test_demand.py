@@ -33,7 +33,8 @@ def a_site(draw: st.DrawFn, name: str) -> SiteView:
         draw(st.floats(60, 90_000)), draw(st.floats(0, 900)), draw(st.none() | st.floats(0, 90_000)),
         draw(st.dictionaries(REQUIRES.filter(bool), st.booleans())), draw(st.floats(-9, 9)), draw(st.floats(0, 1)),
         draw(st.booleans()), draw(st.integers(0, 40)), draw(st.none() | st.floats(-100, 200_000)),
-        draw(st.none() | st.floats(-7_200, 0)),
+        draw(st.none() | st.floats(-7_200, 0)), draw(st.none() | st.integers(1, 2**36)),
+        hosts=draw(st.sampled_from((1, 1, 2, 3))),
     )  # fmt: skip
 
 
@@ -60,6 +61,8 @@ def test_no_bound_of_a_site_is_crossed(rule: DemandRule, needs: list[Need], site
         site = by_name[ask.site]
         assert ask.count > 0 and 1 <= ask.cores <= site.pilot_cores and ask.why
         assert 1 <= ask.seconds <= site.max_seconds and not site.is_banned
+        assert ask.count % site.hosts == 0, "whole allocations"
+        assert site.pilot_memory is None or ask.memory <= site.pilot_memory
         asked[ask.site] += ask.count
         spent[ask.site] += ask.count * ask.cores * ask.seconds
     for name, count in asked.items():
@@ -80,7 +83,8 @@ def test_without_tasks_only_what_is_kept_is_asked_for_and_the_rest_ends(
         asked = sum(ask.count for ask in found.asks if ask.site == site.name)
         gone = found.cancel.get(site.name, 0) + found.release.get(site.name, 0)
         assert found.cancel.get(site.name, 0) <= site.queued and found.release.get(site.name, 0) <= site.idle
-        assert asked <= max(0, site.min_pilots - site.pilots) + max(0, site.min_idle - site.idle)
+        kept = max(0, site.min_pilots - site.pilots) + max(0, site.min_idle - site.idle)
+        assert asked <= kept + 2 * (site.hosts - 1), "each of both may be rounded up to whole allocations"
         assert site.pilots - gone >= min(site.pilots, site.min_pilots)
         if not site.min_pilots and not site.min_idle:
             assert asked == 0 and gone == site.idle + site.queued
@@ -99,7 +103,7 @@ def test_more_tasks_get_no_fewer_cores(
     policy: str, tasks: int, more: int, seconds: float | None, cores: int, sites: tuple[SiteView, ...]
 ) -> None:
     """For one group; as printed, the PilotMonitor sends fewer once a group is as large as the free slots."""
-    sites = tuple(site._replace(budget_left=None, fitness=1.0, max_seconds=14_400.0) for site in sites)
+    sites = tuple(site._replace(budget_left=None, fitness=1.0, max_seconds=14_400.0, hosts=1) for site in sites)
     few, many = (
         _plan(DemandRule(policy), [Need(count, cores, 0, 0, seconds)], sites) for count in (tasks, tasks + more)
     )
