@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 from random import Random
@@ -170,10 +169,6 @@ def spent(inputs: Inputs, outcome: Outcome) -> Spent:
     return Spent(hours, speed, scale * ended / (outcome.makespan / MINUTE))
 
 
-def _accumulated(hours: Sequence[float]) -> float:
-    return sum(hours)
-
-
 def measure(inputs: Inputs) -> Measured:
     """Run each deployment on the same grid; only the first and the last if a parameter is varied."""
     found = {}
@@ -183,8 +178,8 @@ def measure(inputs: Inputs) -> Measured:
     values: dict[str, float] = {}
     before = found[CONTROL]
     for name, one in found.items():
-        values[f"accumulated.{name}"] = _accumulated(one.hours)
-        values[f"reduction.{name}"] = 100.0 * (1.0 - _accumulated(one.hours) / _accumulated(before.hours))
+        values[f"accumulated.{name}"] = sum(one.hours)
+        values[f"reduction.{name}"] = 100.0 * (1.0 - sum(one.hours) / sum(before.hours))
         values[f"long.{name}"] = 100.0 * (1.0 - one.hours[0] / before.hours[0])
         values[f"slices.{name}"] = 100.0 * (1.0 - sum(one.hours[1:]) / sum(before.hours[1:]))
         values[f"speed.{name}"] = one.speed
@@ -203,7 +198,7 @@ def measure(inputs: Inputs) -> Measured:
 
 def printed(name: str) -> list[float]:
     """The accumulated hours of the three tests in table 8."""
-    return [_accumulated(test) for test in TABLE_8[name]]
+    return [sum(test) for test in TABLE_8[name]]
 
 
 EXPERIMENT = Experiment(
@@ -245,7 +240,9 @@ EXPERIMENT = Experiment(
               "Shoal's own policy is worse here: it counts pilots that are busy as if they were free for the tasks that wait, "
               "and wants two tasks for each core, so that of 250 tasks at once it runs about a third.",
               as_it_is=AsItIs("accumulated.shoal", "accumulated.guided")),
-        Claim("reduction.guided", "less than control, guided", Between(11.0, 21.3, "11.0, 21.3, 20.0 %"), "%"),
+        Claim("reduction.guided", "less than control, guided", Between(11.0, 21.3, "11.0, 21.3, 20.0 %"), "%",
+              "A site takes two pilots here, and the factory looks every 300 s. With half the scale (25) and a look every 120 s it "
+              "was 16.5 and 12.9 % (seeds 1 and 2, ranked 6.1 and 4.5 %); the size was then cut to save time."),
         Claim("reduction.ranked", "less than control, ranked", Between(2.2, 9.7, "9.7, 7.4, 2.2 %"), "%"),
         Claim("above", "the first less the second", AtLeast(0.0, "ranked is between"), "points"),
         Claim("slices.guided", "slices of DKEsG less than control, guided", Between(11.2, 25.0, "11.2 to 25 %"), "%"),
