@@ -241,8 +241,8 @@ EXPERIMENT = Experiment(
               "and wants two tasks for each core, so that of 250 tasks at once it runs about a third.",
               as_it_is=AsItIs("accumulated.shoal", "accumulated.guided")),
         Claim("reduction.guided", "less than control, guided", Between(11.0, 21.3, "11.0, 21.3, 20.0 %"), "%",
-              "A site takes two pilots here, and the factory looks every 300 s. With half the scale (25) and a look every 120 s it "
-              "was 16.5 and 12.9 % (seeds 1 and 2, ranked 6.1 and 4.5 %); the size was then cut to save time."),
+              "A site takes two pilots here, and the factory looks every 300 s. With half the scale (25) and a look every 120 s "
+              "it was 16.5 and 12.9 % (seeds 1 and 2, ranked 6.1 and 4.5 %); the size was then cut to save time."),
         Claim("reduction.ranked", "less than control, ranked", Between(2.2, 9.7, "9.7, 7.4, 2.2 %"), "%"),
         Claim("above", "the first less the second", AtLeast(0.0, "ranked is between"), "points"),
         Claim("slices.guided", "slices of DKEsG less than control, guided", Between(11.2, 25.0, "11.2 to 25 %"), "%"),
