@@ -15,6 +15,6 @@ def test_what_a_worker_reported_counts_and_what_it_did_after_that_is_lost() -> N
 
 
 def test_late_binding_ends_before_early_binding_and_shoal_brings_all_results() -> None:
-    found = measure(Inputs(1, {**EXPERIMENT.settings, "runs": 2, "jobs": 40, "cpu_h": 2.0})).values
+    found = measure(Inputs(1, {**EXPERIMENT.settings, "runs": 1, "jobs": 20, "cpu_h": 0.5})).values
     assert found["late_h"] < found["early_h"] and found["shoal_results"] == 100.0
     assert found["early_results"] < 100.0
