@@ -81,6 +81,8 @@ def test_partition_and_account_that_slurm_does_not_allow_are_told_in_its_words(
 def test_a_controller_that_is_down_is_told_and_the_run_recovers(
     person: Callable[..., Person], slurm: SlurmCluster, tmp_path: Path
 ) -> None:
+    if not PROVE:
+        pytest.skip("a restart in the middle is in test_sites.py: SHOAL_PROVE=1 does this one, too")
     anna = of_slurm(person, slurm, tmp_path)
     slurm.end_controller()
     line, took = anna.until_said("slurm", "run", "--site", "hpc", "--", "true")

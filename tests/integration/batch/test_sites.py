@@ -33,7 +33,7 @@ def test_a_sweep_runs_on_slurm_and_gives_everything_back(person: Callable[..., P
     said = anna.shoal("sweep", "--site", "hpc", "x=1..500", "--", "sh", "-c", f"echo {{x}} >>{ledger}")
     assert "500 succeeded" in said
     assert sorted(map(int, ledger.read_text().split())) == list(range(1, 501))
-    assert [row["site"] for row in anna.json("acct", "--by", "site")["rows"]] == ["hpc"]
+    assert [row["site"] for row in anna.json("acct", "--by", "site")["rows"] if row["tasks"]] == ["hpc"]
     anna.wait_for(lambda: not left(slurm))  # released when nothing waits
 
 
@@ -52,7 +52,7 @@ def test_the_reason_of_the_batch_system_is_in_the_terminal(person: Callable[...,
     anna.shoal("site", "add", "hpc", "slurm://", "--account", ACCOUNT, "--cores", "1", "--no-test")
     run = anna.start("run", "--site", "hpc", "--", "true")
     assert run.stdout is not None
-    line = next(text for text in run.stdout if "QOSMaxJobsPerUserLimit" in text)
+    line = next(text for text in run.stdout if "nothing runs" in text and "QOSMaxJobsPerUserLimit" in text)
     assert "hpc: 1 allocation waits" in line
     run.kill()
     run.communicate()
@@ -60,23 +60,6 @@ def test_the_reason_of_the_batch_system_is_in_the_terminal(person: Callable[...,
     anna.shoal("cancel", "r1")
     assert "nothing of it runs" in anna.shoal("site", "remove", "hpc")
     anna.wait_for(lambda: left(slurm) == {other})
-
-
-def test_a_killed_allocation_is_replaced_and_nothing_is_lost(
-    person: Callable[..., Person], slurm: SlurmCluster
-) -> None:
-    anna = of_slurm(person, slurm)
-    anna.shoal("site", "add", "hpc", "slurm://", "--account", ACCOUNT, "--cores", "1", "--max-pilots", "2", "--no-test")
-    ledger = anna.work / "ledger"
-    run = anna.start(
-        "sweep", "--site", "hpc", "--retries", "1", "x=1..12", "--", "sh", "-c", f"sleep 2; echo {{x}} >>{ledger}"
-    )
-    anna.wait_for(lambda: ledger.exists())
-    job = next(iter(left(slurm)))
-    slurm.run("scancel", job)
-    said, _ = run.communicate(timeout=150)
-    assert run.returncode == 0, said
-    assert set(map(int, ledger.read_text().split())) == set(range(1, 13))
 
 
 def test_a_controller_that_restarts_loses_no_work(person: Callable[..., Person], slurm: SlurmCluster) -> None:
