@@ -96,7 +96,7 @@ def test_a_controller_that_is_down_is_told_and_the_run_recovers(
 def test_allocations_that_are_cancelled_lose_no_task_and_count_none_twice(
     person: Callable[..., Person], slurm: SlurmCluster, tmp_path: Path
 ) -> None:
-    """I2, I3, I6 with real allocations, killed by `scancel` in the middle of their tasks."""
+    """[promise I2] [promise I3] [promise I6] with real allocations, killed by `scancel` in the middle of their tasks."""
     anna = of_slurm(person, slurm, tmp_path)
     ledger = anna.work / "ledger"  # a line when a task begins, and one when it ends
     count, kills = (60, 6) if PROVE else (12, 2)

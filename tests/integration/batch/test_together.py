@@ -1,4 +1,4 @@
-"""Journey J1: a laptop, a box over ssh and a Slurm account work on one sweep, and everything is given back."""
+"""A physicist overnight: a laptop, a box over ssh and a Slurm account work on one sweep, and everything is given back."""
 
 from __future__ import annotations
 
