@@ -38,6 +38,7 @@ from shoal.pilot.commands.files import StageError, bring, carry
 from shoal.pilot.commands.staging import PilotFacts, Staging
 from shoal.pilot.runner import load
 from shoal.pilot.uplink.tls import Trust, WrongServer
+from shoal.provision import registry
 from shoal.server.http.routes import ROUTES
 from shoal.wire.chunk import single
 from shoal.wire.join import Join, bootstrap_line
@@ -578,16 +579,19 @@ def test_cve_2026_45579_no_eval(guests: Guests, tmp_path: Path) -> None:
             owners = owners or (path == SOURCE / "model" / "lazy_dataclass.py" and _name(call) == "exec")
             assert owners or not (isinstance(call.func, ast.Name) and call.func.id in bare), (path, call.lineno)
             assert _name(call) not in ("run_path", "run_module", "literal_eval", "format_map"), (path, call.lineno)
-            # Two places bring modules of our own in when they are first asked for, a runner one with a fixed name, and
-            # the rules for values of pandas three of its modules, whatever a result says.
+            # Three places bring modules of our own in when they are first asked for, by names of their own tables, a runner
+            # one with a fixed name, and the rules for values of pandas three of its modules, whatever a result says.
             lazy = (
                 *(SOURCE / "__init__.py", SOURCE / "cli" / "commands.py", SOURCE / "pilot" / "runner" / "load.py"),
-                SOURCE / "client" / "unpickle" / "arrays.py",
+                *(SOURCE / "client" / "unpickle" / "arrays.py", SOURCE / "provision" / "registry.py"),
             )
             assert _name(call) != "import_module" or path in lazy, (path, call.lineno)
             if _name(call) == "import_module" and path == lazy[2]:
                 assert ast.unparse(call) == "importlib.import_module(_CLOUDPICKLE)", call.lineno
                 assert load._CLOUDPICKLE == "cloudpickle"
+            if _name(call) == "import_module" and path == lazy[4]:
+                assert ast.unparse(call.args[0]) == "f'shoal.provision.{module}'", call.lineno
+                assert all(value.partition(":")[0].isidentifier() for value in registry.BUILT_IN.values())
             if _name(call) == "import_module" and path == lazy[3]:
                 assert ast.unparse(call.args[0]) in ("'pandas'", "'pandas._libs.internals'", "_MANAGERS"), call.lineno
                 assert arrays._MANAGERS == "pandas.core.internals.managers"
@@ -626,6 +630,7 @@ OWNERS_CODE = {
     "pilot/runner/load.py": {"pickle"},
     "pilot/guard/channel.py": {"marshal"},
     "wire/payload.py": {"pickle"},
+    "provision/sge.py": {"xml"},  # what qstat prints: read by elements, and refused with any declaration
 }
 LOADS = {
     "pilot/runner/user_modules.py",

@@ -149,7 +149,7 @@ class Provisioner:
                 continue
             asks = [ask for ask in found.asks if ask.site == name]
             if site.config.removed:
-                if any(one.id and not one.cancelled for one in site.ledger.allocations.values()):
+                if not site.trouble and any(one.id and not one.cancelled for one in site.ledger.allocations.values()):
                     self._start(site, lambda site=site: site.cancel(None, now))  # type: ignore[misc]
             elif now < site.config.banned_until and site.waiting:
                 self._start(site, lambda site=site: site.cancel(sum(one.hosts for one in site.waiting), now))  # type: ignore[misc]

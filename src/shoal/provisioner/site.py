@@ -299,10 +299,13 @@ class Site:
         known = [one for one in chosen if one.id]  # the id of one that was interrupted comes with the next query
         if known:
             result = self.shell.run(self.backend.cancel([one.id for one in known]))
-            if result.status:
-                raise BackendError(f"{self.backend.name} did not cancel: {result.tail}")
+            if result.status:  # some may have ended meanwhile, of which Grid Engine says that they do not exist
+                self.query(now)
+                if any(one.name in self.ledger.allocations for one in known):
+                    raise BackendError(f"{self.backend.name} did not cancel: {result.tail}")
             for one in known:
-                self.ledger.put(replace(one, cancelled=True, reason="cancelled"))
+                if one.name in self.ledger.allocations:
+                    self.ledger.put(replace(one, cancelled=True, reason="cancelled"))
             self.schedule.note_news(now)
 
     def note_release(self, names: set[str]) -> None:

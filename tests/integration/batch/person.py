@@ -88,6 +88,11 @@ class Person:
         path = self.provision / "provisioner.log"
         return path.read_text()[-4000:] if path.exists() else "no provisioner ran"
 
+    def ledger(self, site: str) -> list[dict[str, Any]]:
+        """The allocations of a site that are not over, as the provisioner wrote them down."""
+        document = json.loads((self.provision / "allocations" / f"{site}.json").read_bytes())
+        return list(document["allocations"])
+
     def provisioner(self) -> int:
         """The process of the provisioner."""
         return int((self.provision / "lock").read_text())

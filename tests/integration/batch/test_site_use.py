@@ -40,7 +40,7 @@ def broken_python(anna: Person) -> str:
 
 def test_scouts_run_at_once_and_the_terminal_says_what_they_took(person: People) -> None:
     anna = person()
-    add_local(anna, "box", "--max-pilots", "2", "--policy", "shoal")
+    add_local(anna, "box", "--max-pilots", "2")
     said = anna.shoal("sweep", "x=1..160", "--", "sh", "-c", "sleep 0.3; echo {x}")
     assert re.search(r"^  160 tasks\. \d+ scouts? running on .*local ... first result after \S+$", said, re.M), said
     found = re.search(r"^  median \S+, p95 \S+, \S+, output \S+ -> pilots of 1 core x (\S+) x (\S+)$", said, re.M)

@@ -144,4 +144,6 @@ def test_a_budget_is_never_crossed(person: Callable[..., Person]) -> None:
     anna.shoal("site", "add", "here", "local://", "--cores", "1", "--time", "1h", "--budget", "1.5ch", "--no-test")
     anna.shoal("submit", "--site", "here", "--array", "1-50", "--", "sleep", "600")
     anna.wait_for(lambda: "budget" in anna.shoal("why", "site:here"))
-    assert sum(row["cores"] for row in anna.json("site", "list")["own"]) <= 1
+    row = anna.json("site", "show", "here")
+    assert 0.0 < row["used_core_hours"] + row["reserved_core_hours"] <= 1.5
+    assert sum(one["seconds"] * one["cores"] for one in anna.ledger("here")) <= 1.5 * 3600.0

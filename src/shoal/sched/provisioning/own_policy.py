@@ -92,7 +92,8 @@ def _ask_for_need(
         share = core_share(need, site)
         others = [*running, *(one for name, one in queued.items() if name != site.name)]
         useful = _cores_for(tasks, share, waits[site.name], turns, seconds, others)
-        wanted = math.ceil(useful * (1.0 + rule.over) / share) * share  # which of them start first is not known
+        # Which of them start first is not known; of a single one, no second is asked for.
+        wanted = max(useful, int(useful * (1.0 + rule.over) / share + ROUNDING) * share)
         # A pilot that waits may start now: it is given up only if the tasks would end without it even then.
         kept = max(wanted, _cores_for(rule.keep * tasks, share, 0.0, turns, seconds, running))
         there = supply[site.name].take_queued(wanted, kept)
