@@ -222,5 +222,5 @@ def _need(row: Json, others: list[Json]) -> Need:
     tasks = max(0, int(row["tasks"]) - free // max(1, int(row["cores"])))
     return Need(
         tasks, row["cores"], row["memory"], row["gpus"], row["seconds"], row["require"], row["rank"], row["priority"],
-        frozenset(row["unfit_sites"]),
+        frozenset(row["unfit_sites"]), row["tried_for"],
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -59,9 +60,9 @@ def test_an_allocation_of_two_hosts_has_a_pilot_on_each(person: People, slurm: S
     assert "8 succeeded" in anna.shoal("sweep", "--site", "hpc", "x=1..8", "--", "sleep", "1.{x}")
     pilots = [row for row in anna.json("acct", "--by", "site,pilot")["rows"] if row["tasks"]]
     assert len(pilots) == 2, pilots
-    jobs = [
-        line for line in slurm.run("squeue", "-h", "-t", "all", "-o", "%j|%D").stdout.splitlines() if "-hpc-" in line
-    ]
+    word = json.loads((anna.provision / "sites.json").read_bytes())["word"]  # other tests' allocations are listed, too
+    listed = slurm.run("squeue", "-h", "-t", "all", "-o", "%j|%D").stdout.splitlines()
+    jobs = [line for line in listed if line.startswith(f"shoal-{word}-hpc-")]
     assert {job.split("|")[1] for job in jobs} == {"2"}
     assert len(jobs) == 1, "two hosts for half an hour are one core hour; another allocation would cross the budget"
 

@@ -165,15 +165,17 @@ def test_at_the_end_of_a_run_no_pilot_is_asked_for_that_would_come_when_the_work
 
 def test_tasks_of_unknown_duration_get_scouts_and_more_when_these_run() -> None:
     sites = [SiteView(name, max_pilots=100, max_queued=100, wait=60.0) for name in "abc"]
-    assert sum(_counts(_exact([Need(90)], *sites)).values()) == 90
-    few = {"scout_share": 0.1}
-    assert sum(_counts(_exact([Need(90)], *sites, **few)).values()) == 9
-    assert sum(_counts(_exact([Need(9)], *sites, **few)).values()) == 4
-    waiting = [site._replace(queued=2, queued_cores=2) for site in sites]
-    assert not _exact([Need(9)], *waiting, **few).asks
-    running = [site._replace(busy=4, cores=4) for site in sites]
-    assert sum(_counts(_exact([Need(90)], *running, **few)).values()) == 12, "as many again as run"
-    assert sum(_counts(_exact([Need(2)], *sites, **few)).values()) == 2
+
+    def asked(tasks: int, tried_for: float | None, *views: SiteView) -> int:
+        return sum(_counts(_exact([Need(tasks, tried_for=tried_for)], *(views or sites))).values())
+
+    assert asked(90, None) == 90, "nobody runs any, so that waiting for news would be in vain"
+    assert asked(90, 61.0) == 90, "the first take their time"
+    assert asked(90, 0.0) == 9
+    assert asked(9, 5.0) == 4
+    assert asked(9, 5.0, *(site._replace(queued=2, queued_cores=2) for site in sites)) == 0
+    assert asked(90, 5.0, *(site._replace(busy=4, cores=4) for site in sites)) == 12, "as many again as run"
+    assert asked(2, 5.0) == 2
 
 
 def test_pilots_that_got_no_task_throttle_their_site() -> None:

@@ -34,6 +34,7 @@ class NeedRow(NamedTuple):
     rank: str
     priority: float
     unfit_sites: list[str]  # where every connected pilot cannot run it
+    tried_for: float | None  # seconds that the oldest of them runs, 0 if one is about to; None: nobody runs any
 
 
 class PilotRow(NamedTuple):
@@ -86,12 +87,15 @@ def _need(state: State, cls: TaskClass, pilots: list[Pilot], ages: Sequence[floa
     key, learned = cls.key, likely_seconds([sample.duration for sample in cls.base.recent], ages)
     by_site = {site: not _excludes(cls, site) for site, _ in valid_reports(state, key.owner)}
     by_site.update(dict.fromkeys({pilot.site for pilot in pilots}, False))
+    is_free = False
     for pilot in pilots:
-        by_site[pilot.site] = by_site[pilot.site] or _can_run(state, pilot, cls)
+        can = _can_run(state, pilot, cls)
+        by_site[pilot.site] = by_site[pilot.site] or can
+        is_free = is_free or (can and pilot.free.cores >= cls.needs.cores)
     return NeedRow(
         cls.ready(MOST_TASKS), cls.needs.cores, request_of(cls), cls.needs.gpus,
         learned if learned is not None else key.time, learned is not None, key.require, key.rank, key.priority,
-        sorted(site for site, can in by_site.items() if not can),
+        sorted(site for site, can in by_site.items() if not can), max(ages, default=0.0 if is_free else None),
     )  # fmt: skip
 
 

@@ -119,7 +119,10 @@ def _cores_for(tasks: float, share: int, wait: float, turns: int, seconds: float
 
 
 def _scouts(rule: DemandRule, need: Need, coming: Sequence[_Coming]) -> int:
-    """Of tasks whose duration is not known: how many are counted. Some at first, and as many again as run once they do."""
+    """Of tasks whose duration is not known: how many are counted. While the first run, a few, and as many again as run: short
+    ones tell in a moment which pilots fit the others. All of them, if nobody runs any, or if the first take their time."""
+    if need.tried_for is None or need.tried_for >= rule.scout_patience:
+        return need.tasks
     running = sum(one.cores for one in coming) / max(1, need.cores)
     return min(need.tasks, max(rule.scouts, math.ceil(rule.scout_share * need.tasks), int(running)))
 

@@ -26,6 +26,7 @@ RULE_LIMITS: Mapping[str, tuple[float, float]] = {
     "scouts": (1, 100_000),
     "scout_share": (0.0, 1.0),
     "scout_seconds": (60.0, 8_640_000.0),
+    "scout_patience": (0.0, 8_640_000.0),
     "usual_seconds": (1.0, 8_640_000.0),
     "usual_wait": (0.0, 8_640_000.0),
     "empty_pause": (0.0, 86_400.0),
@@ -52,6 +53,9 @@ class Need(NamedTuple):
     rank: str = ""
     priority: float = 0.0
     unfit_sites: frozenset[str] = frozenset()  # where every pilot that is connected cannot run it
+    tried_for: Optional[float] = (
+        None  # seconds that the oldest of them runs, 0 if one is about to; None: nobody runs any
+    )
 
 
 class SiteView(NamedTuple):
@@ -122,14 +126,15 @@ class DemandRule:
     rounds: float = 10.0  # tasks that fit into the wall time of a pilot, one after another, unless the run ends before
     waits: float = 4.0  # wall time over the wait in the queue, at least, with the same exception
     tail: float = 5.0  # wall time of any pilot over what a task is expected to take
-    shortest: float = 14_400.0  # wall time of any pilot, where the site and its budget allow it
+    shortest: float = 1_800.0  # wall time of any pilot, where the site and its budget allow it
     margin: float = 1.5  # wall time over what the tasks are expected to take
     start_seconds: float = 60.0  # of the wall time, before a pilot has its first task
     over: float = 0.5  # how much more is asked for because queues are uncertain
     keep: float = 1.5  # pilots that wait are cancelled if there are more than this times what is wanted
-    scouts: int = 4  # cores for tasks of which nothing is known yet
-    scout_share: float = 1.0  # of these tasks, if that is more
+    scouts: int = 4  # cores for tasks of which nothing is known yet, while the first of them run
+    scout_share: float = 0.1  # of these tasks, if that is more
     scout_seconds: float = 86_400.0  # wall time of a pilot for them
+    scout_patience: float = 60.0  # seconds after which the others are asked for, though none of the first has ended
     usual_seconds: float = 86_400.0  # of a task of which nothing is known: no core is counted on for a second one
     usual_wait: float = 300.0  # in the queue of a site that has no history
     empty_pause: float = 60.0  # after an empty pilot; twice as long after each further one

@@ -198,7 +198,8 @@ class SimProvisioner:
                 if batch.at_once:
                     left = min(left, batch.at_once - len(running[run, cores]))
                 if left > 0:
-                    needs.append(Need(left, cores, seconds=seconds, rank=batch.rank))
+                    tried = max(running[run, cores], default=None)
+                    needs.append(Need(left, cores, seconds=seconds, rank=batch.rank, tried_for=tried))
         return needs
 
     def _ready(self, run: int, batch: Batch) -> Counter[int]:
