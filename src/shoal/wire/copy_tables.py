@@ -51,7 +51,8 @@ def copy_tables(
     for first, table in _joined(arrays, chosen):
         copied = dict(table) if chosen is None else _some(table, first, chosen)
         if copied is not None:
-            copied.pop("visible", None)  # evidence of files as they were then; they may have changed since
+            for field in ("visible", "content"):  # of files as they were then; they may have changed since
+                copied.pop(field, None)
             for name, value in changes.items():
                 is_added = name in _MERGED and isinstance(value, Mapping)
                 copied[name] = {**copied.get(name, {}), **value} if is_added else value

@@ -31,6 +31,11 @@ def test_all_of_it_with_changes_in_every_table_and_variables_added() -> None:
     ]
 
 
+def test_what_files_were_like_then_is_left_out() -> None:
+    evidence, content = {"/ann": f"want dir {'a' * 16} 12 -"}, {"in": f"sha256:{'a' * 64} 644"}
+    assert copied({"inputs": ["in"], "visible": evidence, "content": content}) == [{"command": ["x"], "inputs": ["in"]}]
+
+
 def test_some_elements_of_sweeps_arrays_and_calls_keep_their_parameters() -> None:
     (sweep,) = copied({"command": ["x", "{a}", "{b}"], "params": {"a": "1..3", "b": "u,v"}}, only="2,5-6")
     assert sweep["params"] == [{"a": 1, "b": "v"}, {"a": 3, "b": "u"}, {"a": 3, "b": "v"}]
