@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import NamedTuple, Optional, Union
 
+from shoal.dht import messages as wire
 from shoal.dht.key import key_in_bucket, parse_key, show_key
 from shoal.dht.lookup import REPLICAS, Lookup
 from shoal.dht.records import Holder, Records
 from shoal.dht.routing_table import BUCKET_SIZE, Contact, RoutingTable
 from shoal.model.lazy_dataclass import dataclass
-from shoal.wire import peer_messages as wire
 
 ANSWER_WITHIN = 1.5  # seconds: peers are on one local network
 REPUBLISH = 600.0  # seconds after which a holder tells again that it has a file

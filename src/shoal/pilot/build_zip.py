@@ -21,14 +21,13 @@ if TYPE_CHECKING:
 NOT_IN_ZIP = {"shoal.pilot.__main__", "shoal.pilot.build_zip"}
 IMPORTED: dict[str, tuple[str, ...]] = {
     "shoal.model": ("blobs", "credentials", "errors", "file_names", "ids", "lazy_dataclass", "limits", "rangeset"),
-    "shoal.model.task": ("checks", "content", "shell_quote", "sweep", "visible"),
+    "shoal.model.task": ("checks", "content", "kept_files", "shell_quote", "sweep", "visible"),
     "shoal.sched": ("batch_size",),
     "shoal.wire": (
         "batches",
         "chunk",
         "codec",
         "join",
-        "kept_files",
         "messages",
         "module_sources",
         "payload",

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from heapq import nsmallest
 from random import Random
 
+from shoal.dht import messages as wire
 from shoal.dht.key import BITS, parse_key, show_key
 from shoal.dht.peer import Event, Holders, Join, Peer, Received, Send, Tick
 from shoal.dht.routing_table import Contact
 from shoal.sim.clock import Alarm, Clock
-from shoal.wire import peer_messages as wire
 
 LATENCY = (0.000_2, 0.001)  # seconds on a local network, from the least to the most
 START_CONTACTS = 3  # that the server names to a new peer

@@ -122,7 +122,7 @@ class Report:
     stderr_tail: str = ""
     new_files: list[str] = field(default_factory=list)
     # Of a function: what it returned or raised, as a payload text (see `payload`); of a command: its outputs, if they were
-    # kept on the server (see `kept_files`).
+    # kept on the server (see `model/task/kept_files`).
     result: str = ""
     out: int = 0  # bytes that are kept of its stdout
     err: int = 0

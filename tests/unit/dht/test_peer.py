@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from random import Random
 
+from shoal.dht import messages as wire
 from shoal.dht.key import show_key
 from shoal.dht.peer import (
     ANSWER_WITHIN,
@@ -20,7 +21,6 @@ from shoal.dht.peer import (
     Unpublish,
 )
 from shoal.dht.routing_table import Contact
-from shoal.wire import peer_messages as wire
 
 A, B, C, STRANGER = (Contact(id, f"10.0.0.{id}:1") for id in (1, 2, 3, 66))
 KEY = 7

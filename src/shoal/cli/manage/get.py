@@ -7,13 +7,12 @@ import os
 import click
 
 from shoal.cli.completion import complete_runs
-from shoal.cli.output.kept_files import fetch_outputs
+from shoal.cli.output.kept_outputs import fetch_outputs, outputs_of
 from shoal.cli.output.tables import clean, print_json, print_table
 from shoal.cli.session import Session, common_options, say
 from shoal.model.errors import BadInput
 from shoal.model.quantities import many, show_size
 from shoal.report.data_source import HttpSource
-from shoal.report.kept_outputs import outputs_of
 
 
 @click.command()

@@ -288,7 +288,7 @@ def _fetch(watch: Watch, source: HttpSource, info: Json) -> list[str]:
     has_outputs = any(array["task"].get("outputs") for array in info["arrays"])
     if not (has_outputs and info["cwd"] and os.path.isdir(info["cwd"])):
         return []
-    from shoal.cli.output.kept_files import fetch_outputs  # most runs have none
+    from shoal.cli.output.kept_outputs import fetch_outputs  # most runs have none
 
     try:
         if not watch.session.runs_elsewhere(watch.client):

@@ -24,6 +24,7 @@ from shoal.model.ids import parse_attempt, run_text
 from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_BODY
 from shoal.model.task.content import parse_content
+from shoal.model.task.kept_files import KeptFile, pack
 from shoal.pilot.commands import checkpoint, container, setup
 from shoal.pilot.commands.files import (
     NoSpace,
@@ -43,7 +44,6 @@ from shoal.pilot.commands.visibility import Visibility
 from shoal.pilot.guard.start_progress import StartStage
 from shoal.pilot.host.disk_space import is_full
 from shoal.pilot.uplink.blobs import Blobs, NoBlob
-from shoal.wire.kept_files import KeptFile, pack
 from shoal.wire.messages import Lease
 
 _ALLOWED = frozenset({"PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "SHELL"})
@@ -348,7 +348,7 @@ class Staging:
     # --- after
     def collect(self, made: Prepared, blobs: Optional[Blobs] = None) -> str:
         """Move the declared outputs of a successful attempt beside their final paths; they must be there. Where those are not
-        seen they are kept on the server, and what is returned names them (`wire/kept_files`)."""
+        seen they are kept on the server, and what is returned names them (`model/task/kept_files`)."""
         lease = made.lease
         if not made.sees and lease.outputs:
             return self._keep_outputs(made, blobs)

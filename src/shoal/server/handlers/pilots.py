@@ -21,13 +21,13 @@ from shoal.model.errors import BadInput, NotFound, Refused, ShoalError, echo
 from shoal.model.file_names import BLOBS, LOG_MARK, LOGS
 from shoal.model.ids import is_pilot, parse_attempt
 from shoal.model.quantities import parse_duration
+from shoal.model.task.kept_files import unpack
 from shoal.server.auth.authentication import Caller, unauthorised
 from shoal.server.context import CallHandler
 from shoal.server.http.messages import Response
 from shoal.server.http.request import Call, answer
 from shoal.wire.chunk import shift
 from shoal.wire.http.requests import DrainRequest
-from shoal.wire.kept_files import unpack
 from shoal.wire.messages import PROTOCOL, Exchange, Register
 from shoal.wire.old_protocol import NONCES_SINCE, for_protocol
 

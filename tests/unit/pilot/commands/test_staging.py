@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from shoal.model.blobs import digest_of
+from shoal.model.task.kept_files import unpack
 from shoal.pilot.commands import setup
 from shoal.pilot.commands.files import StageError
 from shoal.pilot.commands.staging import PilotFacts, Prepared, Staging
 from shoal.pilot.uplink.blobs import NoBlob
 from shoal.wire import payload
-from shoal.wire.kept_files import unpack
 from shoal.wire.messages import Capacity, Lease
 
 PILOT_ENV = {"PATH": "/bin", "LC_ALL": "C", "SHOAL_TOKEN": "secret", "AWS_KEY": "secret", "HOME": "/data/p"}

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from shoal.wire.kept_files import KeptFile, pack, unpack
+from shoal.model.task.kept_files import KeptFile, pack, unpack
 
 FILE = KeptFile(f"sha256:{'a' * 64}", 12, 0o755)
 

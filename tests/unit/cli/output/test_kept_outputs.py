@@ -7,10 +7,10 @@ from typing import Any, BinaryIO
 
 import pytest
 
+from shoal.cli.output.kept_outputs import Fetched, Output, fetch, outputs_of
 from shoal.model.errors import Refused
+from shoal.model.task.kept_files import KeptFile, pack
 from shoal.report.data_source import OUTCOME
-from shoal.report.kept_outputs import Fetched, Output, fetch, outputs_of
-from shoal.wire.kept_files import KeptFile, pack
 
 
 def kept(data: bytes, mode: int = 0o644) -> KeptFile:

@@ -10,17 +10,21 @@ import contextlib
 import fnmatch
 import hashlib
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from shoal.cli.session import say
 from shoal.client.client import Client
 from shoal.client.config import echo_path
 from shoal.model.errors import Refused
+from shoal.model.quantities import many, show_size
+from shoal.model.task.kept_files import KeptFile, unpack
 from shoal.model.task.sweep import fill
 from shoal.report.data_source import OUTCOME, Source
-from shoal.wire.kept_files import KeptFile, unpack
 from shoal.wire.task import parse_spec
 
+TELL_EVERY = 3.0  # seconds between two lines about files that are being fetched
 _ELEMENT, _RESULT = OUTCOME.index("element"), OUTCOME.index("result")
 
 
@@ -105,3 +109,16 @@ def _umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
+
+
+def fetch_outputs(client: Client, source: Source, run: str, folder: str, patterns: Sequence[str] = ()) -> Fetched:
+    """Bring the outputs of a run into a directory."""
+    told = time.monotonic()
+
+    def tell(done: Fetched) -> None:
+        nonlocal told
+        if time.monotonic() - told > TELL_EVERY:
+            told = time.monotonic()
+            say(f"fetching outputs: {many(done.files, 'file')} so far, {show_size(done.size)}")
+
+    return fetch(client, outputs_of(source, run, patterns), folder, tell)
