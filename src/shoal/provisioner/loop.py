@@ -17,6 +17,7 @@ from shoal.model.errors import ShoalError, Unreachable
 from shoal.provisioner.site import Json, Site
 from shoal.provisioner.site_file import SiteFile
 from shoal.sched.demand import DemandRule, Need, Plan, plan
+from shoal.sched.guided_factory import TaskKind, rank_sites
 from shoal.wire.http.requests import SiteStatus
 
 log = logging.getLogger(__name__)
@@ -213,7 +214,11 @@ def make_plan(rule: DemandRule, demand: Json, sites: Mapping[str, Site], now: fl
     """What to ask of all sites: in one plan, since two that were planned apart would be asked for the same work."""
     others = [pilot for pilot in demand["pilots"] if pilot["site"] not in sites]
     needs = [_need(row, others) for row in demand["needs"]]
-    return plan(rule, needs, [site.view(demand["pilots"], now) for site in sites.values()], now, draw)
+    ranks = rank_sites(
+        (TaskKind(row["require"], row["rank"], row["priority"], row["tasks"]), row["ranks"]) for row in demand["needs"]
+    )
+    views = [site.view(demand["pilots"], now, ranks.get(name)) for name, site in sites.items()]
+    return plan(rule, needs, views, now, draw)
 
 
 def _need(row: Json, others: list[Json]) -> Need:

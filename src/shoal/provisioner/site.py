@@ -66,6 +66,7 @@ class Site:
         self._gone: set[str] = set()  # allocations whose pilots are gone, which the batch system was asked about
         self._troubles, self._retry_at = 0, 0.0  # in a row, and when the site is tried again
         self._pilot = ""  # where the pilot's code is on the site
+        self._rank = 0.0
 
     def change(self, config: SiteConfig) -> None:
         """Take over what a person changed; trouble is tried again, since they may have mended it."""
@@ -88,9 +89,11 @@ class Site:
             if one.state == QUEUED and not one.joined and not one.cancelled
         ]
 
-    def view(self, pilots: list[Json], now: float) -> SiteView:
-        """The site as decisions see it."""
+    def view(self, pilots: list[Json], now: float, rank: float | None = None) -> SiteView:
+        """The site as decisions see it. `rank`: what it is worth to the tasks that wait, by its pilots; None: none of it is
+        connected, so that the last one counts."""
         config = self.config
+        self._rank = self._rank if rank is None else rank
         mine = [one for one in pilots if one["site"] == config.name and one["state"] != "draining"]
         coming = [(one, self._expected(one, now)) for one in self.ledger.allocations.values()]
         left = config.budget - self.ledger.committed if config.budget is not None else None
@@ -110,6 +113,7 @@ class Site:
             max_seconds=config.max_seconds,
             min_seconds=min(config.min_seconds, config.max_seconds),
             wait=self.ledger.wait,
+            rank=self._rank,
             is_banned=bool(self.trouble) or config.removed or now < config.banned_until,
             fitness=1.0 / (1.0 + self.ledger.empty),
             empty=self.ledger.empty,

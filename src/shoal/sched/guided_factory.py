@@ -90,6 +90,19 @@ def rank_all(kinds: Sequence[TaskKind]) -> str:
     return show(Chain(terms[0], tuple(("+", term) for term in terms[1:])) if len(terms) > 1 else terms[0])
 
 
+def rank_sites(kinds: Iterable[tuple[TaskKind, Mapping[str, float]]]) -> dict[str, float]:
+    """What each site is worth to all tasks together, from what it is worth to each kind: the sum of priority x rank x number of
+    tasks / all tasks [GWP 4.3]. Priorities here begin anywhere, and are 0 for most, so they are counted from the lowest on."""
+    found = list(kinds)
+    total = sum(kind.tasks for kind, _ in found)
+    lowest = min((kind.priority for kind, _ in found), default=0.0)
+    worth: dict[str, float] = {}
+    for kind, ranks in found:
+        for site, rank in ranks.items():
+            worth[site] = worth.get(site, 0.0) + (1.0 + kind.priority - lowest) * rank * kind.tasks / max(1, total)
+    return worth
+
+
 def wanted(rule: GuidedRule, tasks: int, pilots: int) -> int:
     """How many pilots to submit now, for tasks that are not final and pilots that run or wait."""
     lacking = max(0, min(rule.most, tasks + rule.over if tasks else 0) - pilots)

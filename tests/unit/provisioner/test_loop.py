@@ -28,7 +28,7 @@ def _sites(folder: Path, *names: str, **options: Any) -> dict[str, Site]:
 def _demand(tasks: int, pilots: list[dict[str, Any]] | None = None) -> dict[str, Any]:
     need = {
         "tasks": tasks, "cores": 1, "memory": 0, "gpus": 0, "seconds": 600.0, "require": "", "rank": "", "priority": 0.0,
-        "unfit_sites": [], "tried_for": None,
+        "unfit_sites": [], "tried_for": None, "ranks": {},
     }  # fmt: skip
     return {"needs": [need], "pilots": pilots or [], "unfinished": tasks}
 

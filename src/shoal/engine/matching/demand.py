@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from shoal.engine.matching.classes import TaskClass
@@ -13,11 +15,12 @@ from shoal.engine.pilots.site_reports import report_rows, valid_reports
 from shoal.engine.records import Pilot
 from shoal.engine.state import State
 from shoal.sched.expr.parse import parse
-from shoal.sched.expr.scalar import holds
+from shoal.sched.expr.scalar import holds, rank_of
 from shoal.sched.expr.tree import Both, show
 from shoal.sched.provisioning.durations import likely_seconds
 
-MOST_NEEDS = 200  # groups of tasks that are told apart
+MOST_NEEDS = 100  # groups of tasks that are told apart
+LOOKED_AT = 4  # pilots of a site that are looked at for each group: they are much alike, and this is asked every second
 MOST_TASKS = 1_000_000  # tasks of one group that are counted
 
 
@@ -35,6 +38,7 @@ class NeedRow(NamedTuple):
     priority: float
     unfit_sites: list[str]  # where every connected pilot cannot run it
     tried_for: float | None  # seconds that the oldest of them runs, 0 if one is about to; None: nobody runs any
+    ranks: dict[str, float]  # of sites: the mean rank of pilots there that can run them
 
 
 class PilotRow(NamedTuple):
@@ -65,8 +69,12 @@ def demand_of(state: State, owner: str) -> Demand:
     pilots = [pilot for pilot in state.pilots.values() if state.serves(pilot, owner)]
     queue = state.queue.owners.get(owner)
     classes = [queue.classes[where.serial] for where in queue.order[:MOST_NEEDS]] if queue is not None else []
-    ages = _ages(state, pilots)
-    needs = [_need(state, cls, pilots, ages.get(cls.base.serial, ())) for cls in classes]
+    ages, at_sites, free = _ages(state, pilots), dict[str, list[Pilot]](), dict[str, int]()
+    for pilot in pilots:
+        at_sites.setdefault(pilot.site, []).append(pilot)
+        free[pilot.site] = max(free.get(pilot.site, 0), pilot.free.cores)
+    looked_at = {site: found[:LOOKED_AT] for site, found in at_sites.items()}
+    needs = [_need(state, cls, looked_at, free, ages.get(cls.base.serial, ())) for cls in classes]
     unfinished = sum(run.total - run.settled for run in state.runs.values() if run.owner == owner)
     sites = report_rows(state, owner)
     return Demand([need for need in needs if need.tasks], [_pilot(pilot) for pilot in pilots], unfinished, sites)
@@ -83,20 +91,29 @@ def _ages(state: State, pilots: list[Pilot]) -> dict[int, list[float]]:
     return found
 
 
-def _need(state: State, cls: TaskClass, pilots: list[Pilot], ages: Sequence[float]) -> NeedRow:
+def _need(
+    state: State, cls: TaskClass, pilots: Mapping[str, list[Pilot]], free: Mapping[str, int], ages: Sequence[float]
+) -> NeedRow:
+    """`pilots`: some of each site; `free`: the most cores that one pilot of a site has free."""
     key, learned = cls.key, likely_seconds([sample.duration for sample in cls.base.recent], ages)
     by_site = {site: not _excludes(cls, site) for site, _ in valid_reports(state, key.owner)}
-    by_site.update(dict.fromkeys({pilot.site for pilot in pilots}, False))
-    is_free = False
-    for pilot in pilots:
-        can = _can_run(state, pilot, cls)
-        by_site[pilot.site] = by_site[pilot.site] or can
-        is_free = is_free or (can and pilot.free.cores >= cls.needs.cores)
+    able = {site: [pilot for pilot in found if _can_run(state, pilot, cls)] for site, found in pilots.items()}
+    by_site.update((site, bool(found)) for site, found in able.items())
+    is_free = any(found and free[site] >= cls.needs.cores for site, found in able.items())
+    ranks = {site: _mean_rank(state, found, cls) for site, found in able.items() if found and cls.rank is not None}
     return NeedRow(
         cls.ready(MOST_TASKS), cls.needs.cores, request_of(cls), cls.needs.gpus,
         learned if learned is not None else key.time, learned is not None, key.require, key.rank, key.priority,
         sorted(site for site, can in by_site.items() if not can), max(ages, default=0.0 if is_free else None),
+        {site: rank for site, rank in ranks.items() if math.isfinite(rank)},
     )  # fmt: skip
+
+
+def _mean_rank(state: State, pilots: Sequence[Pilot], cls: TaskClass) -> float:
+    """What a site is worth to tasks, by pilots of it [GWP G8]; not finite where their rank says nothing."""
+    assert cls.rank is not None
+    task = attributes(state, cls.key)
+    return fmean(rank_of(cls.rank, lookup(state, pilot, cls.key.owner), task) for pilot in pilots)
 
 
 def _excludes(cls: TaskClass, site: str) -> bool:

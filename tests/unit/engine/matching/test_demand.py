@@ -25,3 +25,16 @@ def test_tasks_that_run_longer_than_those_that_ended_say_how_long_others_take() 
     stand.pass_time(20.0)
     assert _need(stand).seconds == 40.0, "one of four has run for 20 s: it counts as half done"
     assert stand.sound()
+
+
+def test_a_site_is_worth_what_its_pilots_are_to_the_tasks() -> None:
+    """[GWP G8]: what a guided policy goes by."""
+    stand = Stand()
+    stand.submit({"array": "1-40", "rank": "speed", "require": "speed > 0"})
+    assert _need(stand).ranks == {} and _need(stand).tried_for is None
+    for speed, site in ((2.0, "near"), (4.0, "near"), (9.0, "far"), (0.0, "slow")):
+        stand.pilot(host=f"{site}{speed}", site=site, tags={"speed": speed})
+    need = _need(stand)
+    assert need.ranks == {"near": 3.0, "far": 9.0}
+    assert need.unfit_sites == ["slow"]
+    assert need.tried_for == 0.0, "a pilot that can run them is free"
