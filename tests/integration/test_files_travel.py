@@ -38,11 +38,11 @@ def pool(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]
     yield cluster
 
 
-def typed(*words: str, status: int = 0) -> str:
+def typed(*words: str, status: int = 0, cwd: Path | None = None) -> str:
     """What a command of a person prints."""
     done = subprocess.run(
         [sys.executable, "-m", "shoal.cli", *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, timeout=2 * PATIENCE, check=False,
+        stderr=subprocess.STDOUT, text=True, timeout=2 * PATIENCE, check=False, cwd=cwd,
     )  # fmt: skip
     assert done.returncode == status, done.stdout
     return done.stdout
@@ -72,9 +72,13 @@ def test_inputs_and_the_program_go_where_the_task_runs_and_outputs_come_back(poo
     assert "2 files" in typed("get", "r1", "out/[12].txt", "--to", "again")
     assert (pool.cwd / "again" / "out" / "2.txt").read_bytes() == (pool.cwd / "out" / "2.txt").read_bytes()
     assert "8 files there already" in typed("get", "r1"), "what is there with the same bytes is left"
+    assert "8 reused" in typed("sweep", "--resume", *words) or "nothing to do" in typed("sweep", "--resume", *words)
     (pool.cwd / "in" / "1.txt").write_text("another\n")
     typed("sweep", *words)
     assert (pool.cwd / "out" / "1.txt").read_bytes() == b"another\n" + common, "an edit between two runs counts"
+    assert "1 file left that are newer" in typed("get", "r1"), "an old run does not undo a new one"
+    assert (pool.cwd / "out" / "1.txt").read_bytes() == b"another\n" + common
+    assert "another directory" in typed("get", "r1", status=2, cwd=pool.folder)
     blobs = {path.name for path in (pool.folder / "state").rglob("*") if path.is_file()}
     name = hashlib.sha256(common).hexdigest()
     assert sum(1 for one in blobs if name in one) == 1, "the content that all of them read was sent once"

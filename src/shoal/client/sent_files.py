@@ -19,7 +19,7 @@ from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_CONTENT
 from shoal.model.task.content import Content
 from shoal.model.task.spec import OWN, Spec
-from shoal.model.task.sweep import fill, holes
+from shoal.model.task.sweep import Value, fill, holes
 
 Put = Callable[[Sequence[Bytes]], str]  # sends a blob, and returns its digest
 Tell = Callable[[int, int], None]  # is called with the files and the bytes that were sent so far
@@ -80,7 +80,16 @@ def may_send(spec: Spec) -> bool:
         return False
     if spec.function or spec.cwd not in (None, OWN) or spec.units is not None or spec.stdout or spec.stderr:
         return False
-    return not any(os.path.isabs(name) or os.path.normpath(name).startswith("..") for name in spec.inputs)
+    names = {fill(text, values) for text in spec.inputs for values in _values(spec, text)}
+    return not any(os.path.isabs(name) or os.path.normpath(name).startswith("..") for name in names)
+
+
+def _values(spec: Spec, text: str) -> Iterator[dict[str, Value]]:
+    """The parameters of each task for which a text may differ; one without any if it is the same for all."""
+    if spec.sweep is None or not holes(text):
+        yield {}
+    else:
+        yield from (spec.sweep.at(at) for at in range(spec.sweep.count))
 
 
 def _names(spec: Spec, run_cwd: str) -> Iterator[str]:
@@ -91,8 +100,5 @@ def _names(spec: Spec, run_cwd: str) -> Iterator[str]:
     if is_relative and os.path.isfile(os.path.join(run_cwd, program)):  # one that is not here may be there
         texts.append(program)
     for text in texts:
-        if spec.sweep is None or not holes(text):
-            yield fill(text, {}) if spec.sweep is not None else text
-        else:
-            for at in range(spec.sweep.count):
-                yield fill(text, spec.sweep.at(at))
+        for values in _values(spec, text):
+            yield fill(text, values) if spec.sweep is not None else text

@@ -265,8 +265,10 @@ class Loop:
     # --- attempts
     def _on_attempt(self, event: Event) -> None:
         """Deliver what an executor reports; the tags that an attempt published come before the report of its end."""
-        if self._doubtful or self._is_doubtful(event):  # all in order
-            self._doubtful.append((proctree.now() + DOUBT, event))
+        is_doubtful = self._is_doubtful(event)
+        if self._doubtful or is_doubtful:  # all in order; those behind wait no longer than the last one in doubt
+            until = proctree.now() + DOUBT if is_doubtful else self._doubtful[-1][0]
+            self._doubtful.append((until, event))
             return
         self._take(event)
 

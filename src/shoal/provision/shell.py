@@ -75,11 +75,6 @@ class Shell(Protocol):
         """End what was opened."""
 
 
-def open_shell(url: SiteUrl) -> LocalShell | SshShell:
-    """The shell of a site."""
-    return SshShell(url) if url.is_remote else LocalShell()
-
-
 def clean_environment(env: Mapping[str, str]) -> dict[str, str]:
     """What batch tools need of an environment, and no variable more."""
     kept = {name: value for name, value in env.items() if name in KEPT}
@@ -199,13 +194,6 @@ class SshShell:
     def make_directory(self, path: str) -> None:
         """With `mkdir`."""
         self._expect(("sh", "-c", MAKE, "sh", path))
-
-    def control(self, *arguments: str) -> Result:
-        """Ask the shared connection: ("-O", "forward", "-R", ...) opens a tunnel in it."""
-        self._connect(TIMEOUT)
-        argv = ("ssh", "-S", self.socket, *self._options, *arguments, "--", self.target)
-        status, out, err = run_bounded(argv, b"", TIMEOUT, self._env)
-        return Result(status, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
 
     def tunnel_argv(self) -> tuple[str, ...]:
         """How ssh is called for a tunnel, up to the destination: a connection of its own, which may end and begin again."""

@@ -59,9 +59,12 @@ class Ledger:
         self.empty, self.empty_at = 0, 0.0  # allocations in a row that did no work, and when the last of them ended
         self.waits: list[float] = []  # seconds in the queue, of the last allocations that started
         self.errors: list[tuple[float, str]] = []  # the last ones, and when they were
-        self.is_lost = not path.exists()
+        self.looked = (
+            0.0  # when the batch system last told what there is; 0: never, so that there may be more than is here
+        )
         if path.exists():
             found = json.loads(path.read_bytes())
+            self.looked = found["looked"]
             self.next, self.used = found["next"], found["used"]
             self.empty, self.empty_at = found["empty"], found["empty_at"]
             self.waits, self.errors = found["waits"], [(at, text) for at, text in found["errors"]]
@@ -72,7 +75,7 @@ class Ledger:
         rows = [asdict(one) for one in self.allocations.values()]
         document = {
             "next": self.next, "used": self.used, "empty": self.empty, "empty_at": self.empty_at, "waits": self.waits,
-            "errors": self.errors, "allocations": rows,
+            "errors": self.errors, "looked": self.looked, "allocations": rows,
         }  # fmt: skip
         write_private(self._path, json.dumps(document, indent=1).encode())
 
@@ -111,14 +114,20 @@ class Ledger:
         self.errors = [*(one for one in self.errors if one[1] != text), (now, text)][-ERRORS_KEPT:]
         self.save()
 
-    def update(self, found: Iterable[Status], now: float) -> tuple[list[Allocation], list[Allocation]]:
-        """Take in what the batch system says; returns those that started and those that ended since."""
-        known = {status.name: status for status in found}
+    def update(
+        self, found: Iterable[Status], now: float, unknown: tuple[int, float] = (0, 0.0)
+    ) -> tuple[list[Allocation], list[Allocation]]:
+        """Take in what the batch system says; returns those that started and those that ended since. `unknown`: the most cores
+        and seconds that one may have which is not in the ledger."""
+        names = {one.id: one.name for one in self.allocations.values() if one.id}
+        # Some systems tell ids only.
+        known = {status.name or names.get(status.id, ""): status for status in found}
+        known.pop("", None)
         started, ended = [], []
         after_all = dict(self.allocations)
         for name, status in known.items():
             if name not in after_all and status.state != ENDED:  # it was submitted by a process that died then
-                after_all[name] = Allocation(name, 0, 0.0, now, status.id)
+                after_all[name] = Allocation(name, *unknown, self.looked or now, status.id)
                 number = name.rpartition("-")[2]
                 self.next = max(self.next, int(number) + 1 if number.isdigit() else 0)  # its name is taken
         for name, one in list(after_all.items()):
@@ -129,7 +138,7 @@ class Ledger:
                 said = Status(one.id, name, ENDED, one.reason if one.cancelled else "")
             after = replace(one, id=said.id or one.id, state=said.state, reason=said.reason or one.reason)
             if said.state == RUNNING and one.started is None:
-                after = replace(after, started=now)
+                after = replace(after, started=self._begun(one))
                 started.append(after)
             if said.state == ENDED:
                 del after_all[name]
@@ -137,17 +146,23 @@ class Ledger:
                 ended.append(after)
             else:
                 after_all[name] = after
-        self.allocations = after_all
-        if started or ended:
+        self.allocations, is_first = after_all, not self.looked
+        self.looked = now
+        if started or ended or is_first:
             self.save()
         return started, ended
 
+    def _begun(self, one: Allocation) -> float:
+        """When an allocation may have started that did not run at the last look: no later than it did, for its cost is counted
+        from there on."""
+        return max(one.submitted, self.looked)
+
     def _settle(self, one: Allocation, now: float) -> None:
         """An allocation ended: count what it took, and whether it did any work."""
-        if one.started is not None:
-            self.used += one.cores * min(one.seconds, now - one.started)
-        elif one.joined:
-            self.used += one.reserved  # it came and went between two looks: no more than this
+        if not one.id:
+            return  # no batch system ever knew it
+        began = one.started if one.started is not None else self._begun(one)  # it may have run since the last look
+        self.used += one.cores * min(one.seconds, max(0.0, now - began))
         if one.worked:
             self.empty = 0
         elif not one.cancelled and not one.released:

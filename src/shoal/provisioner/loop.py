@@ -22,6 +22,7 @@ from shoal.wire.http.requests import SiteStatus
 
 log = logging.getLogger(__name__)
 STEP = 1.0  # seconds between two looks at the server
+NOTE_EVERY = 5.0  # the same, if nothing but a count in its note has changed
 REPORT_EVERY = 30.0  # seconds between two reports of a site without news
 MOST_SITES = 32
 LINGER = 20.0  # seconds without work and allocations after which the provisioner ends
@@ -83,12 +84,15 @@ class Provisioner:
             for site in self._sites.values():
                 site.shape = site.shape if demand["unfinished"] else None
                 if site.config.name not in self._jobs:
-                    site.retry_if_due(now)
                     site.note_pilots(demand["pilots"], now)
-            self._act(demand, now)
-        for site in list(self._sites.values()):
+        for site in self._sites.values():
+            site.retry_if_due(now)
+        for site in list(self._sites.values()):  # before anything else is begun there, which might go on and on
             if site.config.name not in self._jobs and site.schedule.is_due(now, not site.is_empty):
                 self._start(site, lambda site=site: site.query(now))  # type: ignore[misc]  # the site of this turn
+        self._cancel_removed(now)
+        if demand is not None:
+            self._act(demand, now)
         self._drop_removed()
 
     # --- parts of a step
@@ -99,10 +103,14 @@ class Provisioner:
         configs, self._rule = self._file.read(), self._file.rule()
         for name, config in configs.items():
             known = self._sites.get(name)
-            if known is None:
-                self._sites[name] = Site(config, self._file.folder / "allocations", self._file.word, self.new_client)
-            elif known.config != config:
-                known.change(config)
+            try:
+                if known is None:
+                    made = Site(config, self._file.folder / "allocations", self._file.word, self.new_client)
+                    self._sites[name] = made
+                elif known.config != config:
+                    known.change(config)
+            except (ShoalError, OSError, ValueError, KeyError, TypeError) as error:  # the other sites go on
+                log.error("site=%s cannot be used: %s", name, error)
         self._stamp = stamp
 
     def new_client(self) -> Client:
@@ -146,18 +154,23 @@ class Provisioner:
                     self.client().drain([p["name"] for p in chosen])
                     self._sites[name].note_release({p["allocation"] for p in chosen})
         for name, site in self._sites.items():
-            if name in self._jobs:
+            if name in self._jobs or site.trouble or site.config.removed:
                 continue
             asks = [ask for ask in found.asks if ask.site == name]
-            if site.config.removed:
-                if not site.trouble and any(one.id and not one.cancelled for one in site.ledger.allocations.values()):
-                    self._start(site, lambda site=site: site.cancel(None, now))  # type: ignore[misc]
-            elif now < site.config.banned_until and site.waiting:
-                self._start(site, lambda site=site: site.cancel(sum(one.hosts for one in site.waiting), now))  # type: ignore[misc]
+            surplus = found.cancel.get(name, 0)
+            if now < site.config.banned_until:
+                surplus = sum(one.hosts for one in site.waiting)
             elif asks:
                 self._start(site, lambda site=site, asks=asks: [site.submit(ask, now) for ask in asks])  # type: ignore[misc]
-            elif found.cancel.get(name):
-                self._start(site, lambda site=site, n=found.cancel[name]: site.cancel(n, now))  # type: ignore[misc]
+                continue
+            if site.to_cancel(surplus):
+                self._start(site, lambda site=site, n=surplus: site.cancel(n, now))  # type: ignore[misc]
+
+    def _cancel_removed(self, now: float) -> None:
+        """Cancel what sites have that were removed; that takes no server."""
+        for name, site in self._sites.items():
+            if site.config.removed and name not in self._jobs and not site.trouble and site.to_cancel(None):
+                self._start(site, lambda site=site: site.cancel(None, now))  # type: ignore[misc]
 
     def _start(self, site: Site, job: Callable[[], object]) -> None:
         def run() -> None:
@@ -199,8 +212,10 @@ class Provisioner:
         for name, site in self._sites.items():
             status = site.status()
             before, told = self._reported.get(name, (None, float("-inf")))
-            if status == before and now - told < REPORT_EVERY:
-                continue
+            if before is not None and replace(status, note=before.note) == before:
+                # A note with a count that changes all the time is no news.
+                if now - told < (REPORT_EVERY if status.note == before.note else NOTE_EVERY):
+                    continue
             try:
                 self.client().report_site(asdict(status))
             except ShoalError as error:

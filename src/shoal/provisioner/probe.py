@@ -46,7 +46,8 @@ def check_config(config: SiteConfig) -> None:
             hint="raise --max-pilots",
         )  # fmt: skip
     shape = Shape(config.cores or 1, int(config.max_seconds), config.hosts, config.memory or 0)
-    backend.script(Order("shoal-check", shape, config.directory or "/", ("true",), config.options))
+    # With the name that its allocations will have: not every name of a site may stand in a script.
+    backend.script(Order(f"shoal-check-{config.name}-1", shape, config.directory or "/", ("true",), config.options))
 
 
 def probe(config: SiteConfig, file: SiteFile, client: Callable[[], Client], say: Callable[[str], None]) -> SiteConfig:

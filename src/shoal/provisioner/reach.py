@@ -27,7 +27,6 @@ from shoal.provisioner.site_file import SiteConfig
 log = logging.getLogger(__name__)
 UP_WITHIN = 45.0  # seconds
 ALWAYS, NEVER = "always", "never"
-HTTPS = 443
 # Tries each address for a few seconds and prints the first that answers.
 _TRY = """
 import socket, sys

@@ -16,7 +16,7 @@ from shoal.client.client import Client
 from shoal.model.credentials import ENROL
 from shoal.model.errors import ShoalError
 from shoal.provision import registry, site_url
-from shoal.provision.backend import QUEUED, RUNNING, BackendError, Command, Order, Shape
+from shoal.provision.backend import QUEUED, RUNNING, BackendError, Command, Order, Result, Shape
 from shoal.provision.shell import LocalShell, SshShell
 from shoal.provisioner.ledger import Allocation, Ledger
 from shoal.provisioner.reach import Reach
@@ -28,6 +28,7 @@ from shoal.wire.join import Join
 
 log = logging.getLogger(__name__)
 TAIL = 4096  # bytes of an allocation's log that are read when it failed
+NO_CONNECTION = 255  # the exit status of ssh itself
 RETRY, LONGEST = 15.0, 600.0  # seconds after which a site with trouble is tried again: at first, and at most
 ALL_JOIN_WITHIN = 60.0  # seconds after the first pilot of an allocation in which those of its other hosts are expected
 
@@ -54,7 +55,7 @@ class Site:
         # Without a batch system there is nobody to be troubled by more queries.
         self.schedule = QuerySchedule(every=EVERY_HERE if self.backend.name == "local" else EVERY)
         # What became of allocations while no provisioner ran, also if the memory of them is lost: there is one since `site add`.
-        self._must_look = self.ledger.is_lost or self.ledger.next > 1
+        self._must_look = not self.ledger.looked or self.ledger.next > 1
         if self._must_look:
             self.schedule.note_news(0.0)
         self.shell = open_shell(config)
@@ -222,7 +223,12 @@ class Site:
             self.note = "its budget is used up"
             return
         self.ledger.next += 1
-        ticket, path = f"{config.directory}/{name}.ticket", f"{config.directory}/{name}.sh"
+        ticket, path, result, is_asked = (
+            f"{config.directory}/{name}.ticket",
+            f"{config.directory}/{name}.sh",
+            None,
+            False,
+        )
         start = (
             *(
                 config.python,
@@ -246,12 +252,16 @@ class Site:
         try:
             self.shell.put(ticket, f"{Join(addresses, fingerprint, str(token['token']))}\n".encode())
             self.shell.put(path, script.encode(), 0o700)
-            id = self.backend.parse_submit(self.shell.run(self.backend.submit(order, path)))
-        except ShoalError as error:
-            if not error.transient:  # the batch system refused: there is no such allocation
+            is_asked = True
+            result = self.shell.run(self.backend.submit(order, path))
+            id = self.backend.parse_submit(result)
+        except ShoalError:
+            if not is_asked or (result is not None and is_refusal(result)):
                 self.ledger.drop(name)
                 with contextlib.suppress(BackendError):
                     self.shell.remove([ticket, path])
+            else:  # it may be there all the same: it is looked for by its name
+                self.schedule.note_news(now)
             raise
         self.ledger.put(replace(self.ledger.allocations[name], id=id))
         if ask.is_learned:
@@ -270,13 +280,16 @@ class Site:
             raise
         self.schedule.note_query(now, is_good=True)
         self._must_look = False
-        started, ended = self.ledger.update(found, now)
+        # Another site of this person may have a name that begins with this one's.
+        mine = [one for one in found if not one.name or one.name[len(self.prefix) :].isdigit()]
+        most = (max(1, self.config.cores) * self.config.hosts, self.config.max_seconds)
+        started, ended = self.ledger.update(mine, now, most)
         for one in started:
             self.changes.append(AllocationChange("started", one.name, "", one.cores, one.seconds))
         for one in ended:
             took = max(0.0, now - one.started) if one.started is not None else 0.0
             self.changes.append(AllocationChange("ended", one.name, one.reason, one.cores, took))
-            if not one.joined and not one.cancelled:
+            if one.id and not one.joined and not one.cancelled:
                 self._explain(one, now)
         if ended:
             files = [f"{self.config.directory}/{one.name}.{end}" for one in ended for end in ("ticket", "sh", "log")]
@@ -296,11 +309,16 @@ class Site:
         self.ledger.note_error(self.failure, now)
         log.warning("site=%s allocation=%s ended before its pilot came: %s %s", self.config.name, one.name, why, text)
 
+    def to_cancel(self, count: int | None) -> list[Allocation]:
+        """The allocations of so many pilots that wait, the newest first; None: all there are. The id of one whose submission was
+        interrupted comes with the next query."""
+        everything = [one for one in self.ledger.allocations.values() if not one.cancelled]
+        chosen = everything if count is None else self.waiting[::-1][: count // self.config.hosts]
+        return [one for one in chosen if one.id]
+
     def cancel(self, count: int | None, now: float) -> None:
-        """Cancel the allocations of so many pilots that wait, the newest first; None: all there are."""
-        newest = self.waiting[::-1]
-        chosen = list(self.ledger.allocations.values()) if count is None else newest[: count // self.config.hosts]
-        known = [one for one in chosen if one.id]  # the id of one that was interrupted comes with the next query
+        """Cancel what `to_cancel` names."""
+        known = self.to_cancel(count)
         if known:
             result = self.shell.run(self.backend.cancel([one.id for one in known]))
             if result.status:  # some may have ended meanwhile, of which Grid Engine says that they do not exist
@@ -321,6 +339,11 @@ class Site:
         """End the tunnel and the connection; allocations go on."""
         self.reach.close()
         self.shell.close()
+
+
+def is_refusal(result: Result) -> bool:
+    """True if a batch system clearly took no allocation: not if a connection broke, or its answer came too late."""
+    return 0 < result.status < NO_CONNECTION and "timed out" not in f"{result.out}{result.err}".lower()
 
 
 def run_checked(shell: LocalShell | SshShell, argv: tuple[str, ...], what: str, stdin: str = "") -> str:

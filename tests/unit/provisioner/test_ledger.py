@@ -36,9 +36,9 @@ def test_cores_of_all_hosts_are_reserved_and_then_settled(tmp_path: Path) -> Non
     assert ledger.committed == 8 * 3600.0
     ledger.update([Status("7", "s-1", RUNNING)], now=100.0)
     ledger.update([Status("7", "s-1", ENDED)], now=200.0)
-    assert (ledger.committed, ledger.used) == (800.0, 800.0)
+    assert (ledger.committed, ledger.used) == (1600.0, 1600.0), "nobody looked before: it may have begun at once"
     again = Ledger(tmp_path / "hpc.json")
-    assert (again.used, again.allocations) == (800.0, {})
+    assert (again.used, again.allocations) == (1600.0, {})
 
 
 def test_an_allocation_whose_pilots_were_released_is_not_held_against_the_site(tmp_path: Path) -> None:
@@ -70,3 +70,39 @@ def test_waits_and_errors_outlive_the_process_and_a_removed_site_begins_anew(tmp
     again.next = 4
     again.forget()
     assert (Ledger(tmp_path / "hpc.json").next, Ledger(tmp_path / "hpc.json").errors) == (4, [])
+
+
+def test_what_ran_while_nobody_looked_is_counted_so_that_a_budget_is_never_crossed(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "hpc.json")
+    ledger.update([], 50.0)
+    ledger.put(Allocation("s-1", 2, 3600.0, 100.0, "7"))
+    ledger.update([Status("7", "s-1", QUEUED)], 130.0)
+    ledger.update([], 20_000.0)  # the laptop slept: it may have run for all of its hour
+    assert ledger.used == 2 * 3600.0
+    ledger.put(Allocation("s-2", 2, 3600.0, 20_010.0, "8"))
+    ledger.update([Status("8", "s-2", RUNNING)], 20_030.0)
+    assert ledger.allocations["s-2"].started == 20_010.0, "no later than it did"
+    ledger.put(Allocation("s-3", 1, 3600.0, 20_040.0))
+    ledger.update([Status("8", "s-2", RUNNING)], 20_030.0 + 2 * UNSEEN)
+    assert ledger.used == 2 * 3600.0, "one that no batch system ever knew took nothing"
+    assert ledger.empty == 1
+
+
+def test_an_unknown_allocation_reserves_the_most_that_it_may_have_and_a_lost_ledger_is_looked_after(
+    tmp_path: Path,
+) -> None:
+    ledger = Ledger(tmp_path / "hpc.json")
+    assert not ledger.looked
+    ledger.note_error("no answer", 10.0)
+    assert not Ledger(tmp_path / "hpc.json").looked, "an error is no look"
+    ledger.update([Status("9", "s-4", RUNNING)], 100.0, unknown=(8, 3600.0))
+    assert ledger.committed == 8 * 3600.0
+    assert Ledger(tmp_path / "hpc.json").looked == 100.0
+
+
+def test_a_system_that_tells_ids_only_is_understood(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "hpc.json")
+    ledger.put(Allocation("s-1", 1, 60.0, 0.0, "7"))
+    started, ended = ledger.update([Status("7", "", RUNNING), Status("66", "", RUNNING)], 10.0)
+    assert [one.name for one in started] == ["s-1"] and not ended
+    assert list(ledger.allocations) == ["s-1"]

@@ -18,14 +18,18 @@ from shoal.report.data_source import HttpSource
 @click.command()
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
 @click.argument("patterns", metavar="[PATTERN]...", nargs=-1)
-@click.option("--to", metavar="DIR", help="Where to [default: the run's directory].")
+@click.option("--to", metavar="DIR", help="Where to [default: this directory, if it is the run's].")
+@click.option("--force", is_flag=True, help="Replace files that are newer than the outputs, too.")
 @click.option("--list", "is_list", is_flag=True, help="Only list them.")
 @common_options
-def get(run: str, patterns: tuple[str, ...], to: str | None, is_list: bool, as_json: bool, server: str | None) -> None:
+def get(
+    run: str, patterns: tuple[str, ...], to: str | None, force: bool, is_list: bool, as_json: bool, server: str | None
+) -> None:
     """Fetch the declared outputs of tasks that ran on hosts which do not see your files.
 
     Those commands keep their outputs on the server. `shoal run`, `sweep` and `wait` fetch them at the end; this command fetches
-    them again, or those of a run that nobody waited for. A file that is there already with the same content is left as it is.
+    them again, or those of a run that nobody waited for. A file that is there already with the same content, or that was
+    written after its task ended, is left as it is.
 
     \b
     Examples:
@@ -45,14 +49,17 @@ def get(run: str, patterns: tuple[str, ...], to: str | None, is_list: bool, as_j
             rows = [(one.task, clean(one.name), show_size(one.file.size)) for one in found]
             print_table(("task", "output", "size"), rows, f"{run} has no outputs on the server")
             return
-        folder = os.path.abspath(to) if to is not None else str(source.run(run)["cwd"])
-        if not folder or (to is None and not os.path.isdir(folder)):
+        cwd = str(source.run(run)["cwd"])
+        if to is None and os.path.realpath(cwd) != os.path.realpath(os.curdir):
             raise BadInput(
-                f"the directory of {run} is not here", code="no_such_directory", field="--to", hint="name one: --to DIR"
-            )
-        done = fetch_outputs(client, source, run, folder, patterns)
+                f"{run} was submitted from another directory, {clean(cwd)}", code="other_directory", field="--to",
+                hint="go there, or say where to: --to DIR",
+            )  # fmt: skip
+        folder = os.path.abspath(to or os.curdir)
+        done = fetch_outputs(client, source, run, folder, patterns, force)
     if as_json:
         print_json({"directory": folder, **done._asdict()})
     else:
         same = f"; {many(done.same, 'file')} there already" if done.same else ""
+        same += f"; {many(done.newer, 'file')} left that are newer (--force replaces them)" if done.newer else ""
         say(f"{many(done.files, 'file')}, {show_size(done.size)}, fetched to {clean(folder)}{same}")

@@ -25,7 +25,8 @@ from shoal.report.data_source import OUTCOME, Source
 from shoal.wire.task import parse_spec
 
 TELL_EVERY = 3.0  # seconds between two lines about files that are being fetched
-_ELEMENT, _RESULT = OUTCOME.index("element"), OUTCOME.index("result")
+_ELEMENT, _RESULT, _ENDED = (OUTCOME.index(name) for name in ("element", "result", "ended"))
+_CLOCKS = 1.0  # seconds by which the clocks of two hosts may differ
 
 
 class Output(NamedTuple):
@@ -34,6 +35,7 @@ class Output(NamedTuple):
     task: str
     name: str
     file: KeptFile
+    ended: float  # when its task did
 
 
 class Fetched(NamedTuple):
@@ -42,6 +44,7 @@ class Fetched(NamedTuple):
     files: int
     size: int
     same: int  # files that were there already
+    newer: int  # files that were there already, with other bytes, and were written later: they are left alone
 
 
 def outputs_of(source: Source, run: str, patterns: Sequence[str] = ()) -> Iterator[Output]:
@@ -62,21 +65,33 @@ def outputs_of(source: Source, run: str, patterns: Sequence[str] = ()) -> Iterat
         for text in spec.outputs:
             name = fill(text, params) if params is not None else text
             if name in kept and (not patterns or any(fnmatch.fnmatch(name, pattern) for pattern in patterns)):
-                yield Output(f"{run}.{element}", name, kept[name])
+                yield Output(f"{run}.{element}", name, kept[name], float(outcome[_ENDED] or 0.0))
 
 
-def fetch(client: Client, outputs: Iterator[Output], folder: str, tell: Callable[[Fetched], None]) -> Fetched:
-    """Bring outputs into a directory; of two with one name the later task's stays."""
-    done = Fetched(0, 0, 0)
+def fetch(
+    client: Client, outputs: Iterator[Output], folder: str, tell: Callable[[Fetched], None], replaces: bool = False
+) -> Fetched:
+    """Bring outputs into a directory. A file there that was written after the task ended is another run's or a person's, and is
+    replaced only on demand."""
+    done = Fetched(0, 0, 0, 0)
     for output in outputs:
         path = os.path.join(folder, output.name)
         if _is_same(path, output.file):
             done = done._replace(same=done.same + 1)
+        elif not replaces and _is_newer(path, output.ended):
+            done = done._replace(newer=done.newer + 1)
         else:
             _write(client, output, path)
-            done = Fetched(done.files + 1, done.size + output.file.size, done.same)
+            done = done._replace(files=done.files + 1, size=done.size + output.file.size)
         tell(done)
     return done
+
+
+def _is_newer(path: str, ended: float) -> bool:
+    try:
+        return os.stat(path).st_mtime > ended + _CLOCKS
+    except OSError:
+        return False
 
 
 def _is_same(path: str, file: KeptFile) -> bool:
@@ -96,6 +111,8 @@ def _write(client: Client, output: Output, path: str) -> None:
         with open(part, "xb") as file:
             client.save_blob(output.file.digest, file)
             os.chmod(file.fileno(), output.file.mode & ~_umask())
+        # By its date a file shows, to `--resume`, too, which task it is from.
+        os.utime(part, (output.ended, output.ended))
         os.replace(part, path)
     except OSError as error:
         message = f"{echo_path(output.name)} of {output.task} cannot be written: {error.strerror}"
@@ -111,7 +128,9 @@ def _umask() -> int:
     return mask
 
 
-def fetch_outputs(client: Client, source: Source, run: str, folder: str, patterns: Sequence[str] = ()) -> Fetched:
+def fetch_outputs(
+    client: Client, source: Source, run: str, folder: str, patterns: Sequence[str] = (), replaces: bool = False
+) -> Fetched:
     """Bring the outputs of a run into a directory."""
     told = time.monotonic()
 
@@ -121,4 +140,4 @@ def fetch_outputs(client: Client, source: Source, run: str, folder: str, pattern
             told = time.monotonic()
             say(f"fetching outputs: {many(done.files, 'file')} so far, {show_size(done.size)}")
 
-    return fetch(client, outputs_of(source, run, patterns), folder, tell)
+    return fetch(client, outputs_of(source, run, patterns), folder, tell, replaces)

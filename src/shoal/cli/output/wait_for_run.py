@@ -260,10 +260,12 @@ def tell_end(
         info = source.run(watch.run)
         tally = watch.tally if complete and watch.tally.adds_up(info) else tally_run(source, watch.run, info)
         wall = info["finished"] - info["created"] if info["finished"] is not None else None
-        fetched = _fetch(watch, source, info)
+        fetched, is_fetched = _fetch(watch, source, info)
         status = 0 if info["counts"].get("succeeded", 0) == info["total"] and not tally.not_whole else FAILED
         if own_status:
             status = exit_status(source.task(f"{watch.run}.1"))
+        if not is_fetched:
+            status = status or (OWN_FAILURE if own_status else FAILED)
         if as_json:
             from shoal.cli.output.json_documents import iso_document  # the other ways to end do not need it
 
@@ -283,21 +285,28 @@ def tell_end(
         return status
 
 
-def _fetch(watch: Watch, source: HttpSource, info: Json) -> list[str]:
-    """Bring outputs that are on the server into the run's directory, if that is here; returns a line about them."""
+def _fetch(watch: Watch, source: HttpSource, info: Json) -> tuple[list[str], bool]:
+    """Bring outputs that are on the server home, if we are in the run's directory; returns lines about them, and False if that
+    failed. Only of one's own runs: where files are written, and what is in them, says whoever submitted."""
     has_outputs = any(array["task"].get("outputs") for array in info["arrays"])
-    if not (has_outputs and info["cwd"] and os.path.isdir(info["cwd"])):
-        return []
+    if not has_outputs or not info["cwd"] or os.path.realpath(info["cwd"]) != os.path.realpath(os.curdir):
+        return [], True
     from shoal.cli.output.kept_outputs import fetch_outputs  # most runs have none
 
     try:
         if not watch.session.runs_elsewhere(watch.client):
-            return []
+            return [], True
+        if not watch.session.is_embedded and info["owner"] != watch.client.whoami()["owner"]:
+            return [], True
         done = fetch_outputs(watch.client, source, watch.run, info["cwd"])
     except ShoalError as error:
         say(f"warning: outputs were not fetched: {error.line}; `shoal get {watch.run}` tries again")
-        return []
-    return [f"  {many(done.files, 'output')} fetched ({show_size(done.size)})"] if done.files else []
+        return [], False
+    if done.newer:
+        say(
+            f"warning: {many(done.newer, 'file')} here are newer than the outputs and were left: `shoal get {watch.run} --force`"
+        )
+    return [f"  {many(done.files, 'output')} fetched ({show_size(done.size)})"] if done.files else [], not done.newer
 
 
 def exit_status(found: Json) -> int:

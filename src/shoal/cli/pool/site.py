@@ -149,7 +149,9 @@ def add_site(
         )  # fmt: skip
     with session.client() as client:
         config = probe(config, file, session.client, say if not as_json else lambda text: None)
-        Ledger(file.ledger(name)).save()
+        ledger = Ledger(file.ledger(name))
+        ledger.looked = time.time()  # whatever is there was not asked for by this site
+        ledger.save()
         with file.changing() as sites:
             sites[name] = config if no_test else replace(config, tested_until=time.time() + JOIN_WITHIN)
         found = None

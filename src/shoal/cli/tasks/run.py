@@ -276,7 +276,9 @@ def send(
     document["fingerprints"] = {"environment": environment_digest(), "files": fingerprints(draft)}
     document["fingerprints"] |= {"elements": found} if any(found := files.read()) else {}
     if resume:
-        document["fingerprints"] |= {"written": dates} if any(dates := files.written(session.is_far)) else {}
+        document["fingerprints"] |= (
+            {"written": dates} if any(dates := files.written(session.runs_elsewhere(client))) else {}
+        )
         _note_not_compared(draft.submission)
     document |= {
         name: True for name, is_set in (("resume", resume), ("strict", strict), ("dry_run", dry_run)) if is_set

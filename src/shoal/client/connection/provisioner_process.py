@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -19,7 +20,11 @@ from shoal.client.config import state_home
 
 FOLDER, SITES, LOCK, LOG = "provision", "sites.json", "lock", "provisioner.log"
 MAX_LOG = 4 * 1024 * 1024
-_started: list[subprocess.Popen[bytes]] = []  # kept, so that Python does not warn of a child still running
+LOCK_WITHIN = 0.5  # seconds
+START_EVERY = 5.0  # seconds between two starts by one process: one that cannot go on is not started again and again
+_started: dict[
+    Path, tuple[float, subprocess.Popen[bytes]]
+] = {}  # when, and the child, which is reaped when it has ended
 
 
 def folder_of(url: str | None, embedded_state: Path) -> Path:
@@ -34,11 +39,16 @@ def only_one(folder: Path) -> Iterator[bool]:
     """Hold the lock of the one provisioner; False if another has it."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with open(os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
+        until = time.monotonic() + LOCK_WITHIN  # who only looks whether one runs holds it for a moment, too
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    yield False
+                    return
+                time.sleep(0.05)
         lock.truncate()
         lock.write(f"{os.getpid()}\n")
         lock.flush()
@@ -72,6 +82,9 @@ def ensure_running(url: str | None, folder: Path) -> None:
     """Start the provisioner of a server if the person has sites for it and none runs."""
     if not site_names(folder) or is_running(folder):
         return
+    at, child = _started.get(folder, (float("-inf"), None))
+    if time.monotonic() - at < START_EVERY or (child is not None and child.poll() is None):
+        return
     path = folder / LOG
     if path.exists() and path.stat().st_size > MAX_LOG:
         path.replace(folder / f"{LOG}.old")
@@ -81,6 +94,6 @@ def ensure_running(url: str | None, folder: Path) -> None:
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, cwd="/"
         )
-        _started.append(process)
+        _started[folder] = (time.monotonic(), process)
     finally:
         os.close(output)

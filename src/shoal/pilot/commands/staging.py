@@ -7,6 +7,7 @@ report; only then they are renamed, so of two copies of a task one writes.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import itertools
 import json
@@ -175,7 +176,7 @@ class Staging:
             else:
                 made.brought.append(self._fetch(made, path, blobs))
         program = lease.command[0] if lease.command else ""
-        if program in lease.content and not made.sees and program not in lease.inputs:
+        if program in lease.content and not made.sees and os.path.normpath(program) not in made.brought:
             made.brought.append(self._fetch(made, program, blobs))
         for name in lease.outputs if not made.sees else ():
             os.makedirs(os.path.dirname(os.path.join(made.own_dir, name)), mode=0o700, exist_ok=True)
@@ -190,6 +191,8 @@ class Staging:
         try:
             source = blobs.fetch(content.digest)
         except NoBlob as error:
+            if error.no_space:
+                raise NoSpace(self.facts.work, OSError(errno.ENOSPC, ""), f"input {path} was fetched") from None
             raise StageError("stage_in", f"input {path} cannot be fetched: {error}") from None
         try:
             return put_input(path, source, made.own_dir, content.mode)

@@ -18,6 +18,7 @@ from shoal.model.blobs import digest_of, parse_digest
 from shoal.model.errors import BadInput
 from shoal.model.file_names import blob_name
 from shoal.pilot.commands import streams
+from shoal.pilot.host.disk_space import is_full
 from shoal.pilot.uplink.server_address import ServerAddress
 from shoal.pilot.uplink.tls import WrongServer, explain
 from shoal.pilot.uplink.uplink import CONNECTION_ERRORS, ServerConnection, read_after, read_error
@@ -35,11 +36,12 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class NoBlob(Exception):
-    """A blob cannot be fetched or stored; the text says why. `transient`: a later try may succeed."""
+    """A blob cannot be fetched or stored; the text says why. `transient`: a later try may succeed; `no_space`: there is no space
+    for it here."""
 
-    def __init__(self, why: str, transient: bool = False) -> None:
+    def __init__(self, why: str, transient: bool = False, no_space: bool = False) -> None:
         super().__init__(why)
-        self.transient = transient
+        self.transient, self.no_space = transient, no_space
 
 
 class _Cached:
@@ -144,7 +146,8 @@ class Blobs:
                 os.fchmod(file.fileno(), 0o400)  # tasks are handed its path
             os.rename(part, path)
         except OSError as error:
-            raise NoBlob(f"{digest} finds no room here: {error.strerror}", transient=True) from None
+            why = f"{digest} finds no room here: {error.strerror}"
+            raise NoBlob(why, transient=True, no_space=is_full(error)) from None
         finally:
             streams.remove(part)
         return get.got

@@ -141,9 +141,11 @@ class PilotsHandler(CallHandler):
                 named.setdefault(attempt.run, []).extend(texts)
         for number, digests in named.items():
             run = state.runs.get(number)
-            with contextlib.suppress(NotFound):  # readers of the result get an error: its blob is missing
-                if run is not None:
-                    self.context.blobs.claim(run.owner, number, digests)
+            if run is None:
+                continue
+            for text in digests:
+                with contextlib.suppress(NotFound):  # readers of that result get an error: its blob is missing
+                    self.context.blobs.claim(run.owner, number, [text])
 
     def _hold_checkpoints(self, exchange: Exchange, pilot: Pilot) -> Exchange:
         """Hold the blobs of checkpoints while their tasks need them; drops a checkpoint of which a blob is missing."""

@@ -58,15 +58,19 @@ def test_only_what_a_task_declared_is_an_output_of_it() -> None:
 def test_files_are_fetched_whole_or_not_at_all_and_what_is_there_is_left(tmp_path: Path) -> None:
     client = Client(b"one", b"two")
     told: list[Fetched] = []
-    wanted = [Output("r1.1", "deep/one", kept(b"one", 0o755)), Output("r1.2", "two", kept(b"two"))]
-    assert fetch(client, iter(wanted), str(tmp_path), told.append) == Fetched(2, 6, 0)  # type: ignore[arg-type]
+    wanted = [Output("r1.1", "deep/one", kept(b"one", 0o755), 1e9), Output("r1.2", "two", kept(b"two"), 1e9)]
+    assert fetch(client, iter(wanted), str(tmp_path), told.append) == Fetched(2, 6, 0, 0)  # type: ignore[arg-type]
+    assert (tmp_path / "two").stat().st_mtime == 1e9, "when the task ended: --resume goes by it"
     assert (tmp_path / "deep" / "one").read_bytes() == b"one"
     assert (tmp_path / "deep" / "one").stat().st_mode & 0o100
     (tmp_path / "two").write_bytes(b"TWO")
-    assert fetch(client, iter(wanted), str(tmp_path), told.append) == Fetched(1, 3, 1)  # type: ignore[arg-type]
+    found = fetch(client, iter(wanted), str(tmp_path), told.append)  # type: ignore[arg-type]
+    assert found == told[-1] == Fetched(0, 0, 1, 1), "what was written later is another run's, or a person's"
+    assert (tmp_path / "two").read_bytes() == b"TWO"
+    found = fetch(client, iter(wanted), str(tmp_path), told.append, replaces=True)  # type: ignore[arg-type]
+    assert found == Fetched(1, 3, 1, 0)
     assert (tmp_path / "two").read_bytes() == b"two"
-    assert told[-1] == Fetched(1, 3, 1)
     (tmp_path / "file").write_text("")
     with pytest.raises(Refused, match=r"file/x of r1\.3"):
-        fetch(client, iter([Output("r1.3", "file/x", kept(b"two"))]), str(tmp_path), told.append)  # type: ignore[arg-type]
+        fetch(client, iter([Output("r1.3", "file/x", kept(b"two"), 1e9)]), str(tmp_path), told.append)  # type: ignore[arg-type]
     assert not list(tmp_path.rglob("*.part"))

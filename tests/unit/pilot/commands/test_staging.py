@@ -207,6 +207,8 @@ def test_where_they_are_not_seen_files_come_from_the_server_or_the_task_fails(si
     assert blobs.lent == 0
     (own_dir / "deep" / "in").write_text("changed")  # its own copy: what was fetched serves others
     assert blobs.add(b"data") == data
+    both = site.lease(visible=False, command=["./sim"], inputs=["sim"], content={**content, "sim": content["./sim"]})
+    assert site.stage.prepare(both, (), blobs).brought == ["sim"], "the program may be declared, too"  # type: ignore[arg-type]
     for inputs, text in ((["other"], "was not sent along"), (["gone"], "there is no such blob")):
         with pytest.raises(StageError, match=text):
             site.stage.prepare(site.lease(visible=False, inputs=inputs, content=content), (), blobs)  # type: ignore[arg-type]
