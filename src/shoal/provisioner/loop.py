@@ -212,10 +212,11 @@ class Provisioner:
         for name, site in self._sites.items():
             status = site.status()
             before, told = self._reported.get(name, (None, float("-inf")))
-            if before is not None and replace(status, note=before.note) == before:
-                # A note with a count that changes all the time is no news.
-                if now - told < (REPORT_EVERY if status.note == before.note else NOTE_EVERY):
-                    continue
+            # A note with a count that changes all the time is no news.
+            is_old = before is not None and replace(status, note=before.note) == before
+            pause = REPORT_EVERY if before is not None and status.note == before.note else NOTE_EVERY
+            if is_old and now - told < pause:
+                continue
             try:
                 self.client().report_site(asdict(status))
             except ShoalError as error:
