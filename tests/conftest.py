@@ -30,16 +30,21 @@ LONGEST = ("tests/property/test_queue_machine", "tests/sim/", *(
 ))  # fmt: skip
 
 
+# Each process that runs one of these starts batch systems of its own, and then mostly waits: one process begins with all.
+REAL_SYSTEMS = "tests/integration/batch/"
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest first, an equal part of them in the share that each process begins with, so that at the end none works
     alone."""
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    real = [item for item in items if item.nodeid.startswith(REAL_SYSTEMS)]
     longest = [item for item in items if item.nodeid.startswith(LONGEST)]
-    others = iter([item for item in items if not item.nodeid.startswith(LONGEST)])
+    others = iter([item for item in items if not item.nodeid.startswith((*LONGEST, REAL_SYSTEMS))])
     share = -(-len(items) // processes)
     ordered: list[pytest.Item] = []
     for at in range(processes):
-        mine = longest[at::processes]
+        mine = [*(real if at == 0 else ()), *longest[at::processes]]
         ordered += [*mine, *islice(others, max(0, share - len(mine)))]
     items[:] = [*ordered, *others]
 
