@@ -143,7 +143,8 @@ def _needed(spec: Spec, run_cwd: str, is_sent: bool) -> Iterator[str]:
     has_files = not is_sent and (spec.inputs or spec.outputs)
     if run_cwd and (has_files or (spec.stdin is not None and not spec.stdin.startswith("/dev/"))):
         yield run_cwd
-    moved = frozenset((*spec.inputs, *spec.outputs, *spec.command[:1])) if is_sent else frozenset()
+    named = (*spec.inputs, *spec.outputs, *spec.command[:1]) if is_sent else ()
+    moved = frozenset(map(os.path.normpath, filter(None, named)))
     for word in _words(spec, moved):
         if os.path.isabs(word):
             path = os.path.normpath(word)
@@ -153,7 +154,7 @@ def _needed(spec: Spec, run_cwd: str, is_sent: bool) -> Iterator[str]:
         elif here and _exists(os.path.join(here, word)):
             yield here
     redirected = (name for text in _scripts(spec) for name in _REDIRECTION.findall(text))
-    if here and any(not name.startswith("/") and name not in moved for name in redirected):
+    if here and any(not name.startswith("/") and os.path.normpath(name) not in moved for name in redirected):
         yield here
 
 
@@ -173,7 +174,7 @@ def _words(spec: Spec, moved: frozenset[str]) -> Iterator[str]:
     whole = [*program, *spec.command[1:]]
     parts = [part for text in [*scripts, *spec.command[1:]] for part in _SPLIT.split(text[:20_000])]
     home = os.path.expanduser("~")
-    for word in [word for word in dict.fromkeys([*whole, *parts]) if word not in moved][:MOST_WORDS]:
+    for word in [word for word in dict.fromkeys([*whole, *parts]) if os.path.normpath(word) not in moved][:MOST_WORDS]:
         name = _before_hole(word) if spec.sweep is not None else word
         for start in ("~/", "$HOME/", "${HOME}/"):
             name = f"{home}/{name[len(start) :]}" if name.startswith(start) else name

@@ -25,6 +25,7 @@ STEP = 1.0  # seconds between two looks at the server
 NOTE_EVERY = 5.0  # the same, if nothing but a count in its note has changed
 REPORT_EVERY = 30.0  # seconds between two reports of a site without news
 MOST_SITES = 32
+FIRST_PILOT_WITHIN = 4.0  # seconds
 LINGER = 20.0  # seconds without work and allocations after which the provisioner ends
 GIVE_UP = 600.0  # seconds without a server and without allocations
 
@@ -43,6 +44,7 @@ class Provisioner:
         self._pool = ThreadPoolExecutor(MOST_SITES, "site")
         self._last_work = self._answered = clock()
         self._random = random.Random()
+        self._untried: dict[tuple[object, ...], float] = {}  # groups of tasks that nobody runs -> since when
 
     def run(self) -> None:
         """Work until nothing is left to do."""
@@ -140,7 +142,20 @@ class Provisioner:
 
     def _act(self, demand: Json, now: float) -> None:
         """Plan, and begin what sites that have nothing to do shall do."""
+        self._await_first_pilot(demand["needs"], now)
         self._carry_out(make_plan(self._rule, demand, self._sites, now, self._random.random), demand, now)
+
+    def _await_first_pilot(self, needs: list[Json], now: float) -> None:
+        """Of tasks that came a moment ago nobody may run any only because the pilot on this machine is about to start."""
+        groups = {
+            (row["require"], row["rank"], row["priority"], row["cores"], row["memory"]): row
+            for row in needs
+            if row["seconds"] is None and row["tried_for"] is None
+        }
+        self._untried = {key: self._untried.get(key, now) for key in groups}
+        for key, row in groups.items():
+            if now - self._untried[key] < FIRST_PILOT_WITHIN:
+                row["tried_for"] = 0.0
 
     def _carry_out(self, found: Plan, demand: Json, now: float) -> None:
         for name, reason in found.reasons.items():

@@ -256,3 +256,23 @@ def test_nothing_is_asked_again_and_again_of_a_partition_that_stays_closed(
     assert waiting(slurm) == jobs and "PartitionDown" in anna.shoal("why", "site:hpc")
     slurm.set_partition(State="UP")
     assert "50 succeeded" in anna.shoal("wait", "r1")
+
+
+def test_a_site_goes_on_after_its_ssh_server_was_away_for_a_moment(
+    person: Callable[..., Person], ssh_server: Callable[..., SshServer], tmp_path: Path
+) -> None:
+    sshd, anna = ssh_server(), person()
+    config = str(sshd.client_config())
+    anna.shoal(
+        "site", "add", "box", "ssh://box", "--ssh-config", config, "--cores", "1", "--max-pilots", "1", "--no-test",
+        "--directory", str(tmp_path / "box"),
+    )  # fmt: skip
+    ledger = tmp_path / "ledger"
+    run = anna.start("sweep", "--site", "box", "x=1..6", "--", "sh", "-c", f"sleep 1; echo {{x}} >>{ledger}")
+    anna.wait_for(lambda: any(one["id"] for one in anna.ledger("box")))
+    sshd.down()  # with every connection
+    time.sleep(4.0)
+    sshd.restart()
+    said, _ = run.communicate(timeout=180)
+    assert run.returncode == 0, f"{said}\n{anna.story()}"
+    assert set(ledger.read_text().split()) == {"1", "2", "3", "4", "5", "6"}

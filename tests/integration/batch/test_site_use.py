@@ -42,6 +42,8 @@ def broken_python(anna: Person) -> str:
 def test_scouts_run_at_once_and_the_terminal_says_what_they_took(person: People) -> None:
     anna = person()
     add_local(anna, "box", "--max-pilots", "2")
+    (anna.work / "few.toml").write_text('[provision]\npolicy = "shoal"\nscouts = 1\nscout_share = 0.0\n')
+    assert "scouts = 1" in anna.shoal("site", "policy", "few.toml"), "of two pilots one is left for what scouts teach"
     said = anna.shoal("sweep", "x=1..160", "--", "sh", "-c", "sleep 0.3; echo {x}")
     assert re.search(r"^  160 tasks\. \d+ scouts? running on .*local ... first result after \S+$", said, re.M), said
     found = re.search(r"^  median \S+, p95 \S+, \S+, output \S+ -> pilots of 1 core x (\S+) x (\S+)$", said, re.M)

@@ -173,7 +173,7 @@ class Staging:
         for path in lease.inputs:
             if made.sees:
                 made.brought.append(bring(path, lease.cwd, made.own_dir, frozenset(lease.outputs)))
-            else:
+            elif os.path.normpath(path) not in made.brought:
                 made.brought.append(self._fetch(made, path, blobs))
         program = lease.command[0] if lease.command else ""
         if program in lease.content and not made.sees and os.path.normpath(program) not in made.brought:

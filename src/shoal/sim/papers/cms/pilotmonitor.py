@@ -173,8 +173,6 @@ EXPERIMENT = Experiment(
     ),
     claims=(
         Claim("reduction.pilotmonitor", "delays of a job less than direct, PilotMonitor", AtLeast(60.0, "more than 60 %"), "%",
-              "Shoal's own policy is worse here: jobs of unknown duration are tried by a few pilots first, whose hour of wall "
-              "time is too short for a second job; and pilots that are busy count as if they were free for the jobs that wait.",
               as_it_is=AsItIs("reduction.shoal", "reduction.pilotmonitor", lower_is_better=False)),
         Claim("reduction.waiting", "delays of a job less than direct, pilots that wait", AtLeast(75.0, "more than 75 %"), "%",
               "What is left in the paper may be ProdAgent's own delay, which is not modelled.",
