@@ -17,6 +17,7 @@ from shoal.provision.backend import ENDED, QUEUED, RUNNING, Status
 
 WAITS_KEPT = 20  # waits in the queue, of the last allocations that started
 ERRORS_KEPT = 5
+IDLE_FOR = 30.0  # seconds; a pilot that ended sooner was killed, and may have had a task that nobody saw from here
 UNSEEN = 90.0  # seconds after which a submission that no batch system knows is taken for one that did not happen
 
 
@@ -165,5 +166,5 @@ class Ledger:
         self.used += one.cores * min(one.seconds, max(0.0, now - began))
         if one.worked:
             self.empty = 0
-        elif not one.cancelled and not one.released:
+        elif not one.cancelled and not one.released and (not one.joined or now - began >= IDLE_FOR):
             self.empty, self.empty_at = self.empty + 1, now

@@ -93,7 +93,6 @@ def test_a_controller_that_is_down_is_told_and_the_run_recovers(
     anna.wait_for(lambda: not waiting(slurm))
 
 
-@pytest.mark.skipif(not PROVE, reason="a site rests after pilots that got no task, for minutes: SHOAL_PROVE=1")
 def test_allocations_that_are_cancelled_lose_no_task_and_count_none_twice(
     person: Callable[..., Person], slurm: SlurmCluster, tmp_path: Path
 ) -> None:

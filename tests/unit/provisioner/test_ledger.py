@@ -106,3 +106,11 @@ def test_a_system_that_tells_ids_only_is_understood(tmp_path: Path) -> None:
     started, ended = ledger.update([Status("7", "", RUNNING), Status("66", "", RUNNING)], 10.0)
     assert [one.name for one in started] == ["s-1"] and not ended
     assert list(ledger.allocations) == ["s-1"]
+
+
+def test_a_pilot_that_was_killed_soon_after_it_came_is_not_taken_for_one_without_work(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "hpc.json")
+    for number, lived in enumerate((2.0, 29.0, 61.0), 1):
+        ledger.put(Allocation(f"s-{number}", 1, 3600.0, 100.0, str(number), RUNNING, started=100.0, pilots=1))
+        ledger.update([], 100.0 + lived)
+    assert ledger.empty == 1, "only the one that had a minute for it"
