@@ -3,7 +3,8 @@
 .PHONY: help demo test test-oldest test-ecosystem check check-types check-rules format bench bench-peers prove lock clean FORCE
 
 STAMP := .venv/.stamp
-PYTEST := .venv/bin/pytest -q -n 4 --dist worksteal
+# More processes than two cores, because many tests wait: for real batch systems, for limits of time, for a killed pilot.
+PYTEST := .venv/bin/pytest -q -n 6 --dist worksteal
 OLDEST := .venv-oldest
 ECOSYSTEM := .venv-ecosystem
 TYPED := $(wildcard src tests bench scripts)
@@ -18,7 +19,7 @@ demo: $(STAMP) ## Run the demonstration: a server, pilots and tasks on this mach
 	.venv/bin/python examples/demo.py
 
 # Each process that runs tests compiles all of them, for half a minute, unless the byte code may be kept.
-test prove check: export PYTHONDONTWRITEBYTECODE :=
+test test-oldest test-ecosystem prove check: export PYTHONDONTWRITEBYTECODE :=
 test: $(STAMP) ## Run all tests (ARGS="-k name" passes options to pytest)
 	$(PYTEST) tests $(ARGS)
 

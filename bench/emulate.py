@@ -32,7 +32,7 @@ class EmulatedPilot:
             "tags": {**TAGS, "cpu_mhz": 2_000 + number * 37 % 1_000, "load": number % 10 / 10},
         }
         joined = self._join(register, enrol)
-        self._name, self._session = joined["pilot"], joined["session"]
+        self._name, self.session = joined["pilot"], joined["session"]
         self._path = f"/v1/pilots/{self._name}/exchange"
         self._unacknowledged = 0
         self.is_waiting = False
@@ -86,12 +86,12 @@ class EmulatedPilot:
             )  # fmt: skip
             self._unacknowledged += count
         exchange = {
-            "protocol": PROTOCOL, "pilot": self._name, "session": self._session, "seq": self._seq, "ack": self._seq - 1,
+            "protocol": PROTOCOL, "pilot": self._name, "session": self.session, "seq": self._seq, "ack": self._seq - 1,
             "free": self._capacity, "batches": batches, "nonce": str(self._seq),
         }  # fmt: skip
         self.exchanges += 1
         self.is_waiting = True
-        self._post(self._path, exchange, self._session)
+        self._post(self._path, exchange, self.session)
 
     def handle(self, reply: dict[str, Any]) -> list[dict[str, Any]]:
         """Count what the reply acknowledges; its leases."""

@@ -182,7 +182,9 @@ def main() -> None:
     """Measure."""
     with ThreadPoolExecutor(AT_ONCE) as threads:
         made = [threads.submit(real_run, kind, seed) for seed in range(RUNS) for kind in KINDS]
-        results = [one.result() for one in made]
+        results = [one.result() for one in made if not isinstance(one.exception(), RuntimeError)]
+    if len(results) < len(made):
+        print(f"# {len(made) - len(results)} of {len(made)} runs could not be made", flush=True)
     first = {kind: next(one for one in results if one.kind == kind) for kind in KINDS}
     errors = {kind: one.replayed / one.took - 1.0 for kind, one in first.items()}
     text = ", ".join(f"{kind} {100 * error:+.1f} %" for kind, error in errors.items())

@@ -30,7 +30,7 @@ import shoal  # noqa: E402
 from shoal.cli import commands  # noqa: E402
 from shoal.cli.main import status_of  # noqa: E402
 from shoal.cli.tasks import preflight  # noqa: E402
-from shoal.client import config, element_files  # noqa: E402
+from shoal.client import config, file_states  # noqa: E402
 from shoal.client.client import error_of  # noqa: E402
 from shoal.db import retention  # noqa: E402
 from shoal.engine.why import reason  # noqa: E402
@@ -119,6 +119,35 @@ RUN: dict[str, tuple[str, str, str]] = {
         "So many tasks of the run run at once at most, on all pilots together.",
         "1 or more",
     ),
+    "reduce": (
+        "table of texts",
+        "Name that tasks emit -> how its values are merged: `mean`, `sum`, `count`, `min`, `max`, `hist(0,10,50)`, `best(5)`, "
+        "`best(5,min)`, `append(100)`. Numbers under other names have a mean, texts are appended.",
+        f"{limits.MAX_RUN_NAMES} names",
+    ),
+    "until": (
+        "expression",
+        "The goal: once it holds of what was emitted, the rest of the run is cancelled. Functions of a name: `n`, `mean`, `sum`, "
+        "`min`, `max`, `std_err`, `rel_err`.",
+        f"{limits.MAX_EXPR_BYTES:,} bytes; not in an open run",
+    ),
+    "notify": (
+        "list of texts",
+        "URLs and commands that are told of the end, the first failure, and a deadline at risk.",
+        f"{limits.MAX_NOTIFY} of them; hosts that the server's policy names",
+    ),
+    "rules": (
+        "list of tables",
+        "Rules that make tasks of files: see [runs that grow](../howto/runs-that-grow.md).",
+        f"{limits.MAX_RULES} of them; not in an open run",
+    ),
+    "plan": (
+        "number",
+        "The server [plans](../howto/deadlines-and-notices.md#have-the-server-plan-it) the run first, and with a deadline it "
+        "starts by itself from this chance on; `--plan` writes it.",
+        "0 to 1; not in an open run, nor with `units`",
+    ),
+    "stated": ("number", "The chance of meeting its deadline that was stated; `--by` writes it.", "0 to 1"),
     "seed": ("whole number", "Each task's `SHOAL_SEED` is made from it. Without it: drawn by chance.", "0 to 2^63 - 1"),
     "labels": ("table of texts", "Kept with the run; `shoal show` prints them.", f"{limits.MAX_LABELS} names"),
     "key": (
@@ -138,7 +167,12 @@ VARIABLES = {
     "SHOAL_TASK": "the task: `r12.7`",
     "SHOAL_ATTEMPT": "the attempt: `r12.7#2`",
     "SHOAL_INDEX": "the value of `i` in an array, else the number of the task in the run",
+    "SHOAL_RETRY": "from the first retry on: how many of its retries are used up",
+    "SHOAL_FAILED": 'with `role = "final"`: how many of the others failed by themselves',
+    "SHOAL_CANCELLED": "the same: how many were cancelled",
+    "SHOAL_SUCCEEDED": "the same: how many succeeded",
     "SHOAL_TAGS": "a pipe: a line `name = value` written to it becomes the tag `my.name` of this pilot",
+    "SHOAL_EMIT": "a file: lines `name=value` or JSON objects that are appended to it are merged over all tasks of the run",
     "SHOAL_TASK_SERVER": "the server file or address of the server that runs it, for tasks that submit tasks",
     "SHOAL_FIRST": "the first unit of a piece, from 0 on, where the task declares `units`",
     "SHOAL_COUNT": "how many units the piece has",
@@ -151,6 +185,9 @@ EXAMPLE = """\
 name = "scan"                     # --- the run as a whole
 max_fail = 20
 max_running = 50                  # so many of its tasks at once, at most
+reduce = { chi2 = "best(10,min)" }  # of what tasks emit; anything else has a mean
+until = "rel_err(mass) < 0.001"   # then the rest is not needed
+notify = ["https://hooks.example.org/abc"]
 seed = 7
 labels = { paper = "2" }
 key = "scan-of-monday"
@@ -170,6 +207,7 @@ params = { energy = "10..30:10", mode = ["fast", "slow"] }
 cwd = "own"                       # a fresh directory for each attempt
 inputs = ["fit", "sorted.txt"]
 outputs = ["fit-{energy}-{mode}.json"]
+store = { "fit-{energy}-{mode}.json" = "storage:fits/{energy}-{mode}.json" }   # not in the run's directory
 stdin = "sorted.txt"
 stdout = "log/fit-{energy}-{mode}.txt"
 stderr = "log/fit-{energy}-{mode}.err"
@@ -182,6 +220,9 @@ disk = "500M"
 gpus = 0
 time = "1h30m"
 retries = 2
+unless_exit = [3]                 # its own code for a wrong input: no retry helps
+abort_on = [99]                   # nor does anything else of the run make sense then
+category = "licensed%10"          # of all tasks with this category at most 10 at once
 rerun = "safe"
 priority = 5
 labels = { step = "fit" }
@@ -207,6 +248,21 @@ array = "1-12%4"
 name = "simulate"
 command = ["./simulate", "--first", "{first}", "--events", "{count}"]
 units = 100_000
+
+[[tasks]]                         # --- nothing to do: one name for several steps
+name = "both"
+after = ["plot", "simulate"]
+noop = true
+
+[[rules]]                         # --- a task for every ten files that tasks above wrote
+name = "merge"
+files = "fit-*.json"
+gather = 10
+command = ["./merge", "-o", "merged-{number}.json", "{files}"]
+
+[[tasks]]                         # --- when everything else has ended, however it did
+command = ["./tidy-up"]
+role = "final"
 """
 
 
@@ -226,6 +282,8 @@ def task_page() -> list[str]:
         "max_tasks_per_child",
         "python",
         "open",
+        "stated",
+        "plan",
         "visible",
         "content",
     }
@@ -251,6 +309,9 @@ def task_page() -> list[str]:
         "",
         "## Fields of the run",
         *table(("field", "type", "meaning", "limits"), run_rows),
+        'With a table `[workflow]` and `edges = "files"` in it, a table that reads a file waits for the table that writes it, of '
+        "sweeps task by task where that fits: see [workflows](../howto/workflows.md#files-make-the-edges).",
+        "",
         "## Fields of a task",
         *table(("field", "type", "default", "meaning", "limits"), task_rows(spec.FIELDS)),
         "**Sizes**: bytes, or a number with a unit. K, M, G, T, P are powers of 1024, as are KiB, MiB, ...; "
@@ -276,20 +337,36 @@ def task_page() -> list[str]:
         f"- every field of its task but those in the table below, and so {and_list(compared)};",
         "- the directory of the run, and its `seed` if one was given: then each task also by its number in the run;",
         "- the content of the files that the command, `inputs`, `stdin` and `container` name (of what goes beyond "
-        f"{size(element_files.MAX_DIGESTED)}: size, date and inode). Files that only a shell text or the program itself knows of "
-        "are not looked at: name them in `inputs`;",
+        f"{size(file_states.MAX_DIGESTED)}: size, date and inode), also within a word (`--config=c.ini`, `a.ini,b.ini`, "
+        "`@c.ini`, `-cc.ini`), and a program of your own that is found by `$PATH` (of one that is no script: size, date and "
+        "inode). Files that only a shell text or the program itself knows of are not looked at: name them in `inputs`;",
+        "- the same of all files in a directory that `inputs` name or that python runs (`__main__.py`), without `__pycache__` "
+        "and what tasks of the run are declared to write; with more than "
+        f"{file_states.MAX_LISTED:,} files in them the tasks run again. Other directories that a command names are not looked "
+        "into, since tasks write there: name them in `inputs`;",
+        "- of inputs at URLs the digest (`#sha256=`) or, of `file:///`, the content as it is seen from here; of others it is not "
+        "known whether they changed, and the tasks run again;",
         "- of a sweep, task by task, the files that its parameters name, as values or within `command`, `inputs` and `stdin`. "
         "One that was not there when the earlier run was submitted counts as made by it. Of a sweep of more than "
         f"{limits.MAX_COMPARED:,} tasks the parameters that are files are compared all together, and of names that only "
         f"contain a parameter those of the first {preflight.MAX_CHECKED:,} `inputs` and `stdin`: if one changed, all run;",
         "- what it wrote is there, and not altered since it ended: its `outputs` and the files of `stdout` and `stderr` "
         "(by their date; of one that all tasks of a sweep write only that it is there). Not looked at: those of a sweep of "
-        f"more than {limits.MAX_COMPARED:,} tasks, which `shoal` says, and those on other hosts of which none is seen here;",
+        f"more than {limits.MAX_COMPARED:,} tasks, which `shoal` says, and those on other hosts of which none is seen here, and "
+        "what is in `store`;",
         "- the environment of the submitter, without variables of the terminal or login such as `TERM`, `PWD` and `SSH_*`;",
         "- and all tasks that it waits for are taken over, too.",
         "",
         "If in doubt the task runs again, and `shoal` says why. A sweep's tasks are recognised by their parameters, not by "
         "their number, so a task that reads `SHOAL_INDEX` without an `array` should name what it depends on as a parameter.",
+        "",
+        "How files look is noted when a run is submitted, and its tasks read them when they start. So of a file that is edited "
+        "while its task waits, and later gets its old content back, the result is taken for one of that content. Change files "
+        "only between runs, or submit again with `--resume` after a change: then it shows.",
+        "",
+        "A workflow is compared table by table, by the names of its tables, with the latest hundred runs of its directory: "
+        "what changed in one table is no reason to run those that do not wait for it. What one of its tasks writes and another "
+        "reads is not compared: who reads it runs again if its writer does. Not with `units`, which are compared as a whole.",
         "",
         *table(("not compared", "because"), resume_rows(spec.FIELDS)),
         "## Variables every task gets",
@@ -380,6 +457,7 @@ CAUSES = {
     "poison": f"{limits.POISON_LOSSES} pilots were lost while they ran it. It is not given to another.",
     "cancelled": "A person cancelled it, or `max_fail` was reached.",
     "dependency_failed": "A task or run named in `after` did not succeed.",
+    "goal_reached": "What the run's tasks emitted met its goal (`until`), so it was not needed any more.",
 }
 RERUNS = {
     "safe": "May run again, even while an older copy might still live. The first success counts, and counts once. "
@@ -416,8 +494,9 @@ def states_page() -> list[str]:
         *table(("state", "meaning"), [(code(name), text) for name, text in task_words.items()]),
         "Reasons are not states. A task that fits no pilot is `ready`, and `shoal why` gives the reason.",
         "",
-        "A run has no state of its own in the database. Listings call it `succeeded` if all tasks did, `failed` if one failed "
-        "or is lost, else `cancelled`; before its end `running`, `ready`, `waiting`, or `open` if it has nothing to do for now "
+        "A run has no state of its own in the database. Listings call it `succeeded` if all tasks did or its goal was reached, "
+        "`failed` if one failed or is lost, else `cancelled`; before its end `running`, `ready`, `waiting`, or `open` if it has "
+        "nothing to do for now "
         "and a program may add to it.",
         "",
         "## Pilot",
@@ -564,7 +643,12 @@ LIMITS = {
     "MAX_TOKENS_OWNER": "tokens of one owner or group that are neither revoked nor expired",
     "MAX_LINEAGE": "tokens that were each made with the one before",
     "MAX_PILOTS": "pilots that one enrolment token lets in",
-    "MAX_SPECS": "task tables in one submission, and targets in one call of cancel or retry",
+    "MAX_FILES_COMPARED": "names of files of one table that are compared with those of others, with `[workflow]`",
+    "MAX_TIED": "tasks of a sweep that wait for those of another one by one; of more, for all of them",
+    "MAX_EDGES": "edges between single tasks of a run that `shoal export` writes",
+    "MAX_SPECS": "task tables in one submission, vertices of a workflow",
+    "MAX_TARGETS": "targets in one call of cancel, retry or set",
+    "MAX_ADDED": "tables that `shoal.Executor` adds to its run at once",
     "MAX_ELEMENTS": "tasks in one run",
     "MAX_PARAMS": "parameters of a sweep",
     "MAX_NAME": "a name",
@@ -581,12 +665,18 @@ LIMITS = {
     "MAX_COMPARED": "tasks of a sweep whose own files `--resume` compares; of more, those of all together",
     "FINGERPRINT_WIDTH": "characters that are kept of each file of a task for it",
     "MAX_ELEMENT_TEXTS": "characters of all of them in one submission",
+    "MAX_DIRECTORY": "files of one directory that is an input or an output",
+    "MAX_KEPT_FILES": "files that one task leaves on the server or stores elsewhere",
+    "MAX_FAILED_PLACES": "places that did not give a file, in one report",
+    "MAX_PLACE_TEXT": "characters of such a place, and of why",
+    "MAX_KEPT_OUTPUTS": "outputs of one run on the server that tasks of it may read",
     "MAX_CONTENT": "files of one table whose content goes along",
     "MAX_VISIBLE": "paths of a task that a pilot must see",
     "MAX_WITNESSES": "files whose look proves that a path is seen",
     "MAX_BLIND": "sets of paths of which the server remembers that a pilot does not see them",
     "MAX_CORES": "cores of a task",
     "MAX_RETRIES": "retries of a task",
+    "MAX_CODES": "exit codes in `unless_exit`, and in `abort_on`",
     "MAX_PRIORITY": "a priority, up or down",
     "MAX_RATE_CALLS": "requests a second of one person that add to an open run or ask for its results",
     "MAX_INLINE": "bytes of a pickled object inside a message; a larger one is a blob",
@@ -607,7 +697,48 @@ LIMITS = {
     "MAX_RESERVE": "disk kept for reports of running tasks when the disk is full",
     "MAX_RESERVE_EMBEDDED": "the same of an embedded server",
     "RESERVE_SHARE": "on a smaller disk: one part in so many",
-    "MAX_LEASES": "tasks in one reply",
+    "MAX_NEIGHBOURS": "contacts that a pilot gets of its mesh when it registers",
+    "MAX_ROSTER_CHANGES": "changes of its mesh that one reply tells a pilot; the rest with the next one",
+    "ROSTER_KEPT": "changes of one mesh that the server remembers",
+    "SMALL_MESH": "members of a mesh up to which each is told of every newcomer",
+    "MAX_SHUT_OUT": "pilots with good certificates that are members no more, told to one that registers",
+    "MAX_PEER_ADDRESS": "characters of where a pilot listens",
+    "MAX_FRAME": "a message between pilots",
+    "MAX_PEER_LINKS": "connections to other pilots that one keeps for later",
+    "MAX_PEER_CONNECTIONS": "connections of other pilots to one",
+    "MAX_PEER_CONNECTIONS_EACH": "of them of one pilot",
+    "MAX_PEER_TRANSFERS": "files that a pilot sends to others at once; more are told to come later",
+    "MAX_PEER_RATE": "messages per second on one connection between pilots, and five times as many at once",
+    "FETCHED_KEPT": "blobs of which the server remembers the pilots that fetched them",
+    "MAX_FETCHERS": "of one blob",
+    "LEAST_SHARED": "a smaller file comes from the server and not from other pilots",
+    "MAX_PEER_FILE_TRIES": "pilots that fail to give one file before the server is asked",
+    "MAX_SHARED": "files that one pilot serves to others",
+    "MAX_KEPT_OUT": "ids that a pilot knows to be members of its mesh no more",
+    "MAX_STRIKES": "files with wrong bytes that one pilot may give another",
+    "MAX_ACCUSATIONS": "accusations in one exchange",
+    "PEER_WITNESSES": "hosts that accuse a pilot before it is shut out of its mesh",
+    "MAX_SEALED": "bytes of an exchange or an answer that passes a leader",
+    "MAX_SEALED_FRAME": "bytes of a message between pilots with one in it",
+    "MAX_BUNDLE": "exchanges in one request of a leader",
+    "MAX_BUNDLE_BYTES": "bytes of them",
+    "MAX_BUNDLED": "exchanges of one leader's followers that wait at the server",
+    "MAX_FORWARDED": "exchanges that a leader has not handed on yet",
+    "MAX_SEALED_REPORTS": "copies of others' reports in one exchange",
+    "MAX_SEALED_BYTES": "bytes of them",
+    "MAX_COPY": "bytes of one copy of reports, unless one report alone is larger",
+    "MAX_COPIES": "copies of reports on the disk of one host",
+    "MAX_COPIES_BYTES": "bytes of them",
+    "COPY_KEPT": "seconds after which a copy that no server wanted is deleted",
+    "COPIES_ELSEWHERE": "other members that keep each report while the server is away",
+    "MAX_WINDOW": "tasks in the window of a mesh",
+    "MAX_WINDOW_LEASE": "bytes of a lease in a window",
+    "WINDOW_STEP": "tasks by which a window grows with one reply",
+    "WINDOW_HOURS": "hours of work for the slots of a mesh that its window holds",
+    "WINDOW_HELD": "seconds for which tasks of a window stay with a site of which nothing is heard",
+    "MAX_LEASES": "tasks in one reply, each with a lease of its own",
+    "MAX_CHUNK": "tasks in one reply that share a lease; above 100 only counted ones and short calls",
+    "MAX_CHUNK_CALLS": "bytes of the calls in a lease of more than 100",
     "MAX_HELD": "attempts a pilot holds",
     "MAX_PROOFS": "proofs of leases in one exchange",
     "MAX_REPORTS": "reports in one exchange; the rest ride on the next one",
@@ -620,6 +751,24 @@ LIMITS = {
     "MAX_TAG_NUMBER": "a whole number in a tag",
     "MAX_TASK_TAGS": "tags that one owner's tasks may leave on a pilot",
     "MAX_TASK_TAG": "one of them",
+    "MAX_CATALOGUE": "files of a pilot's cache that the server remembers",
+    "MAX_CATALOGUED": "files of the caches of all pilots that the server remembers",
+    "MAX_CACHE_CHANGES": "changes of a cache in one exchange",
+    "MAX_PRICE": "price of a core hour in `[placement]`",
+    "MIN_PLANNING": "seconds between two plans, at least",
+    "MAX_PLANNING": "the same, at most",
+    "MAX_PLANNED_CLASSES": "kinds of tasks that a plan looks at",
+    "MAX_PLANNED_SITES": "sites that a plan looks at",
+    "MAX_WEATHERS": "sites whose weather is remembered, those of each owner or group apart",
+    "MAX_INDEXED": "tasks of a sweep whose own inputs count in matching; of a larger one only what all of them read",
+    "MAX_CANDIDATES": "ready tasks that are compared by their data for one request",
+    "MAX_READERS": "of them, those that read one file",
+    "MAX_COMPARED_CACHES": "caches that are compared before a task goes to a host without its data",
+    "MAX_OVERTAKEN": "tasks in a row that overtake the first one because their data is at hand",
+    "MAX_HOLDERS": "pilots that a lease names for one file",
+    "MAX_HELD_BACK": "tasks of which it is remembered since when they wait for their data",
+    "MAX_DATA_WAIT": "`longest` of a policy's `[data]`",
+    "MAX_KEPT_FOR_DATA": "a pilot without a task is kept for its data",
     "MAX_SETUP": "set-up lines of a task",
     "MAX_CHECKPOINT": "checkpoint files of a task",
     "MAX_CHECKPOINT_BYTES": "bytes of a checkpoint that travels while its task runs",
@@ -656,6 +805,25 @@ LIMITS = {
     "MAX_LOG_PART": "of a stream in one answer; the rest with the next",
     "MAX_STDIN": "standard input that is sent with a task",
     "MAX_STREAM_FILES": "files of `stdout` and `stderr` of a run that are compared one by one; of more only the parameters",
+    "MAX_EMITTED_NAME": "characters of a name under which a task emits values",
+    "MAX_EMITTED_NAMES": "such names of one task; values of more are left out",
+    "MAX_RUN_NAMES": "such names of a run, and reducers that it names",
+    "MAX_EMITTED_TEXT": "characters of a text that is emitted and kept, and of a reducer",
+    "MAX_EMITTED_LINE": "bytes of one line that a task emits",
+    "MAX_EMITTED": "bytes that one attempt may emit; what there is more is left out",
+    "MAX_CONTRIBUTION": "characters of what one attempt emitted, after it was reduced; the last names are left out",
+    "MAX_EMITS": "attempts whose values one exchange brings while they run",
+    "MAX_BINS": "bins of a histogram",
+    "MAX_BEST": "values that `best` and `append` keep",
+    "MAX_EXACT_BITS": "bits of an exact sum: more than any values have",
+    "MAX_LIVE_EMITTED": "running attempts of a run whose values are kept before they end",
+    "MAX_RULES": "rules of one run that make tasks of files",
+    "MAX_RULE_TEXT": "characters of them together, as JSON",
+    "MAX_GROWN": "files that the rules of one run take",
+    "MAX_TOLD_FILES": "files that one call tells the rules of a run",
+    "MAX_NOTIFY": "URLs and commands that one run notifies",
+    "MAX_NOTIFY_TEXT": "bytes of one of them",
+    "MAX_NOTIFY_HOSTS": "hosts in `[notify]` of a policy",
     "MAX_PEEK": "bytes of a running task's file in one answer; `shoal peek` asks on",
     "MAX_ENTRIES": "entries of a running task's directory in one answer",
     "MAX_FILE_ANSWERS": "such answers in one exchange",

@@ -8,10 +8,12 @@ import gc
 import os
 import signal
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
+
+pytest_plugins = ("tests.cpu_times",)
 
 # `nohup`, a job in the background of a script and some CI services start us with these ignored, and a child would
 # inherit that through exec and be deaf to the Ctrl-C of a test. A handler of ours is not inherited: children get the
@@ -21,36 +23,48 @@ for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(_number, lambda *_: None)
 
 
+# Tests with real batch systems mostly wait. Each process that runs one of them starts what it needs, Slurm in ten seconds
+# and one of a processor.
+REAL_SYSTEMS = "tests/integration/batch/"
 LONGEST = ("tests/property/test_queue_machine", "tests/sim/", *(
     f"tests/integration/test_{name}."
     for name in (
-        "cpython_suite", "full_state_disk", "canaries", "fuzz", "documents", "wrong_inputs", "stale_code", "time_left",
-        "two_hosts",
+        "cpython_suite", "full_state_disk", "canaries", "fuzz", "documents", "wrong_inputs", "time_left", "start", "day",
     )
 ))  # fmt: skip
-
-
-# Each process that runs one of these starts batch systems of its own, and then mostly waits: one process begins with all.
-REAL_SYSTEMS = "tests/integration/batch/"
+INTEGRATION = "tests/integration/"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first, an equal part of them in the share that each process begins with, so that at the end none works
-    alone."""
+    """Each process begins with its part of what takes long, and then of the other files with real processes, whose servers
+    serve all tests of a file; what is quick comes last, and is taken over by whoever has nothing left to do."""
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    real = [item for item in items if item.nodeid.startswith(REAL_SYSTEMS)]
-    longest = [item for item in items if item.nodeid.startswith(LONGEST)]
-    others = iter([item for item in items if not item.nodeid.startswith((*LONGEST, REAL_SYSTEMS))])
-    share = -(-len(items) // processes)
+    files: dict[str, list[pytest.Item]] = {}
+    longest: list[pytest.Item] = []
+    others: list[pytest.Item] = []
+    for item in items:
+        if item.nodeid.startswith(LONGEST):
+            longest.append(item)
+        elif item.nodeid.startswith(INTEGRATION):
+            files.setdefault(item.nodeid.partition("::")[0], []).append(item)
+        else:
+            others.append(item)
+    real = [found for name, found in files.items() if name.startswith(REAL_SYSTEMS)]
+    own = [found for name, found in files.items() if not name.startswith(REAL_SYSTEMS)]
+    share, rest = -(-len(items) // processes), iter(others)
     ordered: list[pytest.Item] = []
     for at in range(processes):
-        mine = [*(real if at == 0 else ()), *longest[at::processes]]
-        ordered += [*mine, *islice(others, max(0, share - len(mine)))]
-    items[:] = [*ordered, *others]
+        mine = [*chain(*real[at::processes]), *longest[at::processes], *chain(*own[at::processes])]
+        ordered += [*mine, *islice(rest, max(0, share - len(mine)))]
+    items[:] = [*ordered, *rest]
+
+
+gc.disable()  # while tests are collected, which makes no garbage
 
 
 def pytest_collection_finish() -> None:
     """Thousands of collected tests are no garbage: no collection need look through them."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 

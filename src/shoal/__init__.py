@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import os
 
+TYPE_CHECKING = False  # `typing` takes longer to import than all of this file
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 __version__ = "0.1.0"
 
 # Public name -> its module, imported when first used: pilots, runners and servers import this file, too.
 _PUBLIC = {
     "results": "report.results",
+    "partial": "report.partial",
     "Executor": "client.executor.executor",
     "attach": "client.executor.attach",
     "Attached": "client.executor.attach",
+    "Workflow": "client.workflows.workflow",
+    "WorkflowFailed": "client.workflows.failed",
     "Run": "client.executor.hooks",
     "Task": "client.executor.hooks",
     "TaskFailed": "client.executor.outcome",
     "UntrustedResult": "client.unpickle.rules",
     "Ref": "wire.payload",
 }
-__all__ = [*_PUBLIC, "CurrentTask", "current_task"]  # names of the table above
+__all__ = [*_PUBLIC, "CurrentTask", "current_task", "emit"]  # names of the table above
 
 
 class CurrentTask:
@@ -49,6 +56,38 @@ def current_task() -> CurrentTask | None:
         int(seed) if seed.isdecimal() else None,
         int(index) if index.isdecimal() else int(element),
     )
+
+
+def emit(values: Mapping[str, object] | None = None, /, **named: object) -> None:
+    """Have values of the task that calls this counted while it runs: `shoal.emit(E=3.2, n=17)`. A value is a number, a
+    truth value, a text, or a list of those. The answers are merged for the whole run (`shoal partial`). Outside of Shoal
+    it does nothing. ValueError: a name is none that values are counted under."""
+    found = {**(values or {}), **named}
+    import importlib
+
+    # When first used, as the names of the table above.
+    names = importlib.import_module(f"{__name__}.sched.partial.contribution")
+    wrong = next((name for name in found if not names.is_name(str(name))), None)
+    if wrong is not None:
+        raise ValueError(f"shoal.emit: {wrong!r} is no name of a value; a name is {names.NAME_RULE}")
+    path = os.environ.get("SHOAL_EMIT", "")
+    if not path:
+        return
+    import json
+
+    line = json.dumps(found, default=_listed).encode() + b"\n"
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, line)
+    finally:
+        os.close(fd)
+
+
+def _listed(value: object) -> object:
+    """Numbers and arrays of numpy and its kin as plain ones."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"shoal.emit takes numbers, texts and lists of them, not {type(value).__name__}")
 
 
 def __dir__() -> list[str]:

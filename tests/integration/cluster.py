@@ -524,6 +524,17 @@ def insist(client: Callable[[], Client], submission: Json, give_up: float) -> tu
     raise AssertionError("unreachable")
 
 
+def files_below(folder: Path) -> list[Path]:
+    """All files below a directory; others may be removing some meanwhile."""
+    return [Path(inner) / name for inner, _, names in os.walk(folder) for name in names]
+
+
 def scan(paths: Iterable[Path], needle: str) -> list[Path]:
     """Files that hold a text."""
-    return [path for path in paths if path.is_file() and os.fsencode(needle) in path.read_bytes()]
+
+    def holds(path: Path) -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            return path.is_file() and os.fsencode(needle) in path.read_bytes()
+        return False
+
+    return [path for path in paths if holds(path)]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import sys
 
-from shoal.engine.pilots import exchange
 from shoal.engine.records import Pilot
 from shoal.engine.state import State
+from shoal.engine.tasks import reports
 from shoal.engine.tasks.reports import judge
 from shoal.server.main import main
 from shoal.wire.messages import Report
@@ -24,6 +24,6 @@ def judge_and_fail(state: State, pilot: Pilot, report: Report) -> str:
 
 
 if __name__ == "__main__":
-    vars(exchange)["judge"] = judge_and_fail
+    vars(reports)["judge"] = judge_and_fail
     sys.argv = sys.argv[2:]
     sys.exit(main())

@@ -15,7 +15,9 @@ import pytest
 from shoal.client.client import Client
 from shoal.model.errors import NotFound, Refused
 from shoal.model.file_names import BLOBS, DATABASE, SERVER_FILE, blob_name
-from shoal.pilot.uplink.blobs import Blobs, NoBlob
+from shoal.pilot.files.fetch import NoBlob
+from shoal.pilot.files.host_cache import HostCache
+from shoal.pilot.uplink.blobs import Blobs
 from shoal.pilot.uplink.server_address import ServerAddress
 from tests.integration.cluster import Cluster
 from tests.integration.guests import ANNA, MIKE, MONA, OLAF, PHYS, Answer, Guests, Json, serving
@@ -73,6 +75,7 @@ def test_what_is_put_comes_back_and_lies_where_only_the_server_reads(guests: Gue
 
 
 def test_any_range_can_be_read(guests: Guests) -> None:
+    """[input E67]: one that is not there, or several, are refused."""
     anna = guests.people[ANNA].token
     digest = name_of(b"0123456789")
     put(guests, b"0123456789", anna)
@@ -382,7 +385,7 @@ def held(cluster: Cluster) -> set[tuple[str, int]]:
 # --- a pilot's hands
 def test_a_pilot_fetches_from_a_real_server_and_stores_there(guests: Guests, tmp_path: Path) -> None:
     anna = guests.people[ANNA]
-    blobs = Blobs(ServerAddress(str(guests.state / SERVER_FILE)), str(tmp_path / "kept"), patience=5.0)
+    blobs = Blobs(ServerAddress(str(guests.state / SERVER_FILE)), HostCache(str(tmp_path / "kept")), patience=5.0)
     blobs.joined(anna.host.session)
     data = BIG[: 2 << 20]
     put(guests, data, anna.token)

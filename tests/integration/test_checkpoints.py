@@ -141,7 +141,7 @@ def test_a_checkpoint_that_is_gone_is_said(world: World) -> None:
     lost = digest_of([b"lost"])
     report = world.server.run(world.lease("true", checkpoint=["state"], restored={"state": lost}, part=1))
     assert (report.outcome, report.cause) == ("failed", "stage_in")
-    assert report.message == f"checkpoint state cannot be had: {lost}: there is no such blob"
+    assert report.message == f"checkpoint state cannot be had: the server: {lost}: there is no such blob"
     world.end(pilot)
 
 

@@ -46,11 +46,12 @@ PROVE = os.environ.get("SHOAL_PROVE") == "1"
 SEED = int(os.environ.get("SHOAL_FUZZ_SEED", "1"))
 REQUESTS = int(os.environ.get("SHOAL_FUZZ_REQUESTS", "100000" if PROVE else "2000"))
 FEWEST = 1_000  # requests, before it may be enough
+LEASES = 50 if PROVE else 20  # more than these are given; a busy machine gives fewer for as many requests
 STOP = "/v1/server/stop"  # ends the server, so it is asked for well at the end only
 EXCHANGE = "/v1/pilots/{pilot}/exchange"
 ROUND = 500  # requests of one seed; the next round has the next one
 STATUSES = {400, 401, 403, 404, 405, 409, 413, 415, 421, 422}
-WITHIN = 5.0  # seconds to an answer
+WITHIN = 5.0 if PROVE else 30.0  # seconds to an answer; a machine that others use as well may take its time
 SILENCE = 0.3  # seconds to wait for a word about a request that is no whole one
 TIMING = {"beat": 0.05, "suspect": 30.0, "lease": 60.0, "hold": 90.0, "quarantine": 0.5}
 _SECRET = re.compile(r"shoal_(?:sub|enr|ses)_[A-Za-z0-9_-]{4,}")
@@ -212,7 +213,7 @@ class World:
         self.damages: Counter[str] = Counter()
         self.by_channel: Counter[str] = Counter()
         self.slowest = 0.0
-        self.leases, self.chunks, self.additions, self.batches = 0, 0, 0, 0
+        self.leases, self.chunks, self.additions, self.batches, self.policy_version = 0, 0, 0, 0, 0
         self.verdicts: Counter[str] = Counter()  # about several at once
         self.bytes = b""
 
@@ -339,6 +340,7 @@ class World:
             "chunk": lambda: chunks[-1 - index % len(chunks)],
             "digest": lambda: self._digest(index),
             "bytes": lambda: self.bytes,
+            "policy version": lambda: self.policy_version,
             "victim": lambda: self.victims[-1 - index % min(len(self.victims), 6)],
         }
         return things[kind]()
@@ -396,6 +398,8 @@ class World:
             self.open[told["run"]] = max(self.open.get(told["run"], 1), told["first"] + told["tasks"])
         elif str(wish.operation) == "POST /v1/runs/{run}/close":
             self.open.pop(answer.json()["run"], None)
+        elif wish.operation.path.startswith("/v1/policy"):
+            self.policy_version = answer.json()["version"]
         elif str(wish.operation) == "POST /v1/tokens":
             self.victims.append(answer.json()["id"])
         elif str(wish.operation) == "POST /v1/pilots" and not wish.body.get("unfit"):
@@ -569,8 +573,9 @@ def test_whatever_is_sent_is_answered_in_form_and_the_server_stays_sound(context
             break
         again = f"SHOAL_FUZZ_SEED={number} SHOAL_FUZZ_REQUESTS={ROUND} .venv/bin/pytest {Path(__file__).name}"
         play(every, number, min(ROUND, REQUESTS), again)
+    mixed = Counter(world.statuses)
     for operation in world.description.operations if REQUESTS >= 2_000 else []:
-        for number in range(SEED, SEED + 5):  # a call that chance left out, or never wished well
+        for number in range(SEED, SEED + 25):  # a call that chance left out, or never wished well
             has_batches = world.batches or operation.path != EXCHANGE
             if (world.good[str(operation)] and has_batches) or operation.path == STOP:
                 break
@@ -578,7 +583,7 @@ def test_whatever_is_sent_is_answered_in_form_and_the_server_stays_sound(context
     report(world)
     context.stop()
     world.good[f"POST {STOP}"] += 1
-    check_not_vacuous(world)
+    check_not_vacuous(world, mixed)
     check_log(context, world)
     check_sound(context)
     context.start()
@@ -609,19 +614,22 @@ def missing(world: World) -> list[str]:
     """What has to be met and was not yet, whichever operations were called."""
     found = [str(status) for status in STATUSES - set(world.statuses)]
     found += sorted(set(DAMAGES) - set(world.damages))
-    found += ["leases"] if world.leases <= 50 else []
+    found += ["leases"] if world.leases <= LEASES else []
     return found + (["chunks, additions or batches"] if min(world.chunks, world.additions, world.batches) < 1 else [])
 
 
-def check_not_vacuous(world: World) -> None:
-    """A fuzz that never got anywhere proves nothing."""
-    total = sum(world.statuses.values())
+def check_not_vacuous(world: World, mixed: Counter[int]) -> None:
+    """A fuzz that never got anywhere proves nothing. `mixed`: what was answered while every operation was wished for, before
+    the search for a good answer of each that was left."""
+    total = sum(mixed.values())
     assert total >= 0.9 * (REQUESTS if PROVE else min(FEWEST, REQUESTS)), total
-    assert world.statuses[200] >= 0.2 * total, world.statuses
+    assert mixed[200] >= 0.2 * total, mixed
     if REQUESTS >= 2_000:
         # A file of a running task comes from a real pilot (test_in_order.py), a run is removed when it has finished.
         missed = [str(operation) for operation in world.description.operations if not world.good[str(operation)]]
-        missed = [name for name in missed if "/file" not in name and name != "POST /v1/remove"]
+        # What a leader hands on is sealed by real pilots (test_bundles.py), and runs are planned (test_planning_states.py).
+        elsewhere = ("POST /v1/remove", "POST /v1/pilots/{pilot}/bundle", "POST /v1/runs/{run}/accept")
+        missed = [name for name in missed if "/file" not in name and name not in elsewhere]
         assert not missed, f"never answered 2xx: {missed}"
         assert not missing(world), world.statuses
         assert min(world.by_channel.values()) > 0.2 * total

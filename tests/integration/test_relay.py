@@ -32,7 +32,7 @@ from shoal.model.credentials import ENROL, RELAY_PREFIX
 from shoal.model.file_names import SERVER_FILE, SITES_FILE, SOCKET_FILE, TUNNEL_SOCKET
 from shoal.provision import relay as relay_file
 from shoal.provision.tunnel import Tunnel
-from shoal.wire import relay_preamble
+from shoal.wire.http import relay_preamble
 from shoal.wire.join import Join, bootstrap_line, relay_address
 from tests.integration import namespaces
 from tests.integration.cluster import FAST, clean_env
@@ -482,7 +482,11 @@ def test_an_ssh_box_and_a_shared_connection(site: Site) -> None:
     finally:
         box.stop()
         master.terminate()
-        master.wait(PATIENCE)
+        try:
+            master.wait(PATIENCE / 4)
+        except subprocess.TimeoutExpired:  # ssh waits for a client of its connection that is gone
+            master.kill()
+            master.wait(PATIENCE)
     until(lambda: not listens(site.login, box.port), "the relay ended with the tunnel")
 
 

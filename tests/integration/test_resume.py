@@ -199,10 +199,38 @@ def test_a_signature_of_an_older_form_never_matches(tmp_path_factory: pytest.Tem
         assert is_taken_over(shell.good("run", "--resume", *words))
         shell.good("server", "stop")
         kept = signatures(shell)
-        assert all(text.startswith("2:") for text in kept)
+        assert all(text.startswith("3:") for text in kept)
         for older in ("substr(signature, 3, 64)", "'1' || substr(signature, 2)"):
             signatures(shell, older)
             assert not is_taken_over(shell.good("run", "--resume", *words))
             shell.good("server", "stop")
     finally:
         shell.close()
+
+
+def test_directories_names_within_words_and_urls_are_looked_into(terminal: Terminal) -> None:
+    home = terminal.cwd
+    for name in ("data/deep", "pkg"):
+        (home / name).mkdir(parents=True)
+    (home / "data/deep/a").write_text("a", encoding="utf-8")
+    (home / "pkg/__main__.py").write_text("print(1)", encoding="utf-8")
+    (home / "c.ini").write_text("1", encoding="utf-8")
+    by_word = ("run", "--", "sh", "-c", "cat c.ini", "--config=c.ini", "pkg")
+    by_input = ("sweep", "d=data", "--input", "{d}", "--input", f"file://{home}/c.ini", "--", "ls", "{d}")
+    flow = home / "dirs.toml"
+    flow.write_text(
+        '[workflow]\nedges = "files"\n[[tasks]]\nname = "a"\ncommand = ["ls", "data"]\ninputs = ["data"]\n'
+        '[[tasks]]\nname = "b"\nafter = ["a"]\ncommand = ["true"]\n',
+        encoding="utf-8",
+    )
+    ways = (by_word, by_input, ("run", str(flow)))
+    for words in ways:
+        terminal.good(*words)
+    for change, again in (
+        (lambda: None, (False, False, False)),
+        (lambda: (home / "data/deep/b").write_text("b"), (False, True, True)),
+        (lambda: (home / "pkg/__main__.py").write_text("print(2)"), (True, False, False)),
+        (lambda: (home / "c.ini").write_text("2"), (True, True, False)),
+    ):
+        change()
+        assert tuple(not is_taken_over(terminal.good(words[0], "--resume", *words[1:])) for words in ways) == again

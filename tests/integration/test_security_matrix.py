@@ -58,9 +58,12 @@ POST /v1/runs                 !    !    B    !    !    !    Y    Y    Y    Y    
 GET  /v1/runs                 !!!! !!!! BBBB !!!! !!!! !!!! YYYY YYYY YYYY YYYY YYYY XXXX YYYY XXXX XXXX XXXX !!!!
 GET  /v1/runs/{run}           !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
 GET  /v1/runs/{run}/tasks     !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
+GET  /v1/runs/{run}/partial   !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
 GET  /v1/runs/{run}/machines  !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
 POST /v1/runs/{run}/tasks     !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- XX-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
 POST /v1/runs/{run}/close     !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
+POST /v1/runs/{run}/files     !!!! !!!! BBBB !!!! !!!! !!!! ~--- -~-- XX-- --~- ~~~- XXXX ---- XXXX XXXX XXXX !!!!
+POST /v1/runs/{run}/accept    !!!! !!!! BBBB !!!! !!!! !!!! ~--- -~-- XX-- --~- ~~~- XXXX ---- XXXX XXXX XXXX !!!!
 GET  /v1/runs/{run}/results   !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
 GET  /v1/tasks/{task}         !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
 GET  /v1/tasks/{task}/logs    !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
@@ -77,12 +80,14 @@ GET  /v1/events               !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- 
 PUT  /v1/blobs/{digest}       !!!! !!!! BBBB !!!! !!!! !!!! Y~~~ ~Y~~ ~~~~ ~~Y~ ~~~~ XXXX ~~~~ XXXX Y~~~ ~~Y~ !!!!
 HEAD /v1/blobs/{digest}       !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX Y--- --Y- !!!!
 GET  /v1/blobs/{digest}       !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX Y--- --Y- !!!!
+GET  /v1/blobs/{digest}/peers !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX Y--- --Y- !!!!
 GET  /v1/pilots               !    !    B    !    !    !    Y    Y    Y    Y    Y    X    Y    X    X    X    !
 GET  /v1/hosts                !    !    B    !    !    !    Y    Y    Y    Y    Y    X    Y    X    X    X    !
 GET  /v1/acct                 !    !    B    !    !    !    Y    Y    Y    Y    Y    X    Y    X    X    X    !
 POST /v1/pilots/drain         !!!! !!!! BBBB !!!! !!!! !!!! Y--- -Y-- YY-- --Y- YYY- XXXX ---- XXXX XXXX XXXX !!!!
 POST /v1/pilots               !!!! !!!! BBBB !!!! !!!! !!!! XXXX XXXX XXXX XXXX XXXX XXXX XXXX YXXX !!!! !!!! !!!!
 POST /v1/pilots/{pilot}/exchange !!!! !!!! BBBB !!!! !!!! !!!! XXXX XXXX XXXX XXXX XXXX XXXX XXXX XXXX Y!!! !!Y! ~~~~
+POST /v1/pilots/{pilot}/bundle !!!! !!!! BBBB !!!! !!!! !!!! XXXX XXXX XXXX XXXX XXXX XXXX XXXX XXXX ~!!! !!~! !!!!
 GET  /v1/pilot.pyz            !    !    B    !    !    !    Y    Y    Y    Y    Y    Y    Y    Y    Y    Y    !
 GET  /v1/whoami               !    !    B    !    !    !    Y    Y    Y    Y    Y    Y    Y    X    X    X    !
 GET  /v1/users                !    !    B    !    !    !    Y    Y    Y    Y    Y    X    Y    X    X    X    !
@@ -102,6 +107,7 @@ POST /v1/policy/shares        !!!! !!!! BBBB !!!! !!!! !!!! XXXX XXXX YY-- XXXX 
 GET  /v1/server               !    !    B    !    !    !    Y    Y    Y    Y    Y    X    Y    X    X    X    !
 POST /v1/server/stop          !    !    B    !    !    !    X    X    X    X    Y    X    X    X    X    X    !
 GET  /v1/demand               !    !    B    !    !    !    Y    Y    Y    Y    Y    X    Y    X    X    X    !
+GET  /v1/sites/weather        !    !    B    !    !    !    Y    Y    Y    Y    Y    X    Y    X    X    X    !
 POST /v1/sites/report         !    !    B    !    !    !    Y    Y    Y    Y    Y    X    Y    X    X    X    !
 POST /v1/server/tunnel        !    !    B    !    !    !    X    X    X    X    Y    X    X    X    X    X    !
 POST /v1/prune                !    !    B    !    !    !    X    X    X    X    Y    X    X    X    X    X    !
@@ -247,6 +253,10 @@ def _blob(world: World, role: str, whose: str) -> list[Ask]:
     return [Ask(f"/v1/blobs/{digest}", ids=(digest,))]
 
 
+def _blob_peers(world: World, role: str, whose: str) -> list[Ask]:
+    return [Ask(f"{one.path}/peers", ids=one.ids) for one in _blob(world, role, whose)]
+
+
 def _put_nothing(world: World, role: str, whose: str) -> list[Ask]:
     """To say a digest is not to have its bytes: only who holds the blob hears that it is here."""
     (ask,) = _blob(world, role, whose)
@@ -266,6 +276,16 @@ def _add(world: World, role: str, whose: str) -> list[Ask]:
 def _close(world: World, role: str, whose: str) -> list[Ask]:
     run = _open_run(world.guests, whose) if whose else "r777777"
     return [Ask(f"/v1/runs/{run}/close", {}, (run,))]
+
+
+def _of_run(what: str, body: Any) -> Asks:
+    """A call that a plain run, which has no rules and no plan, answers with 409."""
+
+    def asks(world: World, role: str, whose: str) -> list[Ask]:
+        run = _run(world, whose)
+        return [Ask(f"/v1/runs/{run}/{what}", body, (run,))]
+
+    return asks
 
 
 def _targets(path: str, **more: Any) -> Asks:
@@ -333,6 +353,12 @@ def _exchange(world: World, role: str, whose: str) -> list[Ask]:
     return [Ask(f"/v1/pilots/{name}/exchange", said, (name,))]
 
 
+def _bundle(world: World, role: str, whose: str) -> list[Ask]:
+    """Somebody's pilot hands on exchanges of others: none of these leads a mesh."""
+    name = _pilot(world, whose)
+    return [Ask(f"/v1/pilots/{name}/bundle", {"term": 1, "items": []}, (name,))]
+
+
 def _user(world: World, role: str, whose: str) -> list[Ask]:
     group = {ANNA: PHYS, MIKE: PHYS, OLAF: CHEM}.get(whose, "")
     return [Ask("/v1/users", {"name": whose or f"new-{role}", "group": group, "role": "user"})]
@@ -370,6 +396,8 @@ ASKS: dict[tuple[str, str], Asks] = {
     ("GET", "/v1/runs"): lambda world, role, whose: [Ask(f"/v1/runs?owner={whose or 'nobody'}")],
     ("POST", "/v1/runs/{run}/tasks"): _add,
     ("POST", "/v1/runs/{run}/close"): _close,
+    ("POST", "/v1/runs/{run}/files"): _of_run("files", {"files": {"in": 1}}),
+    ("POST", "/v1/runs/{run}/accept"): _of_run("accept", {}),
     ("POST", "/v1/cancel"): _targets("/v1/cancel"),
     ("POST", "/v1/retry"): _targets("/v1/retry"),
     ("POST", "/v1/signal"): _targets("/v1/signal", signal="USR1"),
@@ -384,12 +412,14 @@ ASKS: dict[tuple[str, str], Asks] = {
     ("PUT", "/v1/blobs/{digest}"): _put_nothing,
     ("HEAD", "/v1/blobs/{digest}"): _blob,
     ("GET", "/v1/blobs/{digest}"): _blob,
+    ("GET", "/v1/blobs/{digest}/peers"): _blob_peers,
     ("GET", "/v1/acct"): lambda world, role, whose: [
         Ask(f"/v1/acct?by={by}") for by in ("owner,run,day", "site,host,pilot")
     ],
     ("POST", "/v1/pilots/drain"): _drain,
     ("POST", "/v1/pilots"): _enrol,
     ("POST", "/v1/pilots/{pilot}/exchange"): _exchange,
+    ("POST", "/v1/pilots/{pilot}/bundle"): _bundle,
     ("POST", "/v1/users"): _user,
     ("POST", "/v1/groups"): lambda world, role, whose: [
         Ask("/v1/groups", {"name": {ANNA: PHYS, MIKE: PHYS, OLAF: CHEM}.get(whose, f"new-{role}")})
@@ -713,6 +743,8 @@ def test_every_act_has_a_line_with_token_owner_address_and_outcome(guests: Guest
         ("/v1/runs", {"tasks": []}, anna.token, mine, ANNA, 422),
         (f"/v1/runs/{opened}/close", {}, anna.token, mine, ANNA, 200),
         (f"/v1/runs/{olaf.run}/close", {}, anna.token, mine, ANNA, 404),
+        (f"/v1/runs/{opened}/files", {"files": {"in": 1}}, anna.token, mine, ANNA, 409),
+        (f"/v1/runs/{anna.run}/accept", {}, anna.token, mine, ANNA, 409),
         ("/v1/cancel", {"targets": [anna.run]}, anna.token, mine, ANNA, 200),
         ("/v1/cancel", {"targets": [olaf.run]}, anna.token, mine, ANNA, 404),
         ("/v1/retry", {"targets": [anna.run]}, anna.token, mine, ANNA, 200),
@@ -765,7 +797,7 @@ def test_what_comes_a_thousand_times_a_second_is_counted_with_token_owner_and_ad
     """Blobs, additions to a run and exchanges: each minute a line that says how many, and for whom."""
     counted = {f"{r.method} {r.path}" for r in ROUTES if r.method not in ("GET", "HEAD") and not r.acts}
     add, put, talk = "POST /v1/runs/{run}/tasks", "PUT /v1/blobs/{digest}", "POST /v1/pilots/{pilot}/exchange"
-    assert counted == {add, put, talk}
+    assert counted == {add, put, talk, "POST /v1/pilots/{pilot}/bundle"}
     anna, run = guests.people[ANNA], _open_run(guests, ANNA)
     mine = guests.do("GET", "/v1/whoami", token=anna.token)["token"]
     for at in range(6):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from shoal.model.file_names import DATABASE, SERVER_FILE
-from tests.integration.cluster import clean_env, processes_with
+from tests.integration.cluster import PROVE, clean_env, processes_with
 
 pytestmark = pytest.mark.integration
 SHOAL = [sys.executable, "-m", "shoal.cli"]
@@ -83,9 +84,14 @@ def test_server_file_pilot_and_secrets_are_private(home: Home) -> None:
     assert not opened
 
 
+MOMENTS = (0.1, 0.2, 0.3, 0.45, 0.6, 0.9)  # seconds
+VICTIMS = ("server", "pilot", "both")
+# Each moment once and each victim twice; all of them with SHOAL_PROVE=1.
+KILLS = [*itertools.product(VICTIMS, MOMENTS)] if PROVE else [*zip(VICTIMS * 2, MOMENTS, strict=True)]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("delay", [0.1, 0.2, 0.3, 0.45, 0.6, 0.9])
-@pytest.mark.parametrize("who", ["server", "pilot", "both"])
+@pytest.mark.parametrize(("who", "delay"), KILLS)
 def test_kill_at_any_moment_of_the_start_does_not_block_the_next(home: Home, who: str, delay: float) -> None:
     with home.start("run", "--", "true") as child:
         time.sleep(delay)

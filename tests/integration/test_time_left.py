@@ -69,4 +69,4 @@ def test_before_the_first_task_has_ended_a_log_says_that_the_end_is_not_known(te
 def test_a_short_run_imports_nothing_for_it(terminal: Terminal) -> None:
     said = terminal.run("sweep", "x=1..3", "--json", "--", "true", env={"PYTHONPROFILEIMPORTTIME": "1"})
     assert said.status == 0 and said.json()["forecast"] is None
-    assert "shoal.report.time_left" in said.err and "numpy" not in said.err
+    assert "shoal.sched.vector.time_left" in said.err and "numpy" not in said.err

@@ -82,6 +82,7 @@ def test_a_task_goes_only_to_the_pilot_that_sees_its_directory(pool: Cluster) ->
     run = typed("submit", "--retries", "3", "--", "./sim").stdout.strip()
     text = wait_blind(pool, run)
     assert text.startswith(f"1 task: no pilot sees {pool.cwd} as you do: 1 pilot looked")
+    assert "; its command names './sim'\n" in typed("why", run).stdout
     assert pool.events("task_retried", "task_finished") == []
     told = typed("submit", "--", "./sim").stderr
     # At once, now that it is known.
@@ -139,4 +140,5 @@ def test_on_an_embedded_server_that_sees_nothing_of_it_the_command_ends_with_the
         stopped = typed("server", "stop", "--pilots", env=home)
     assert done.returncode == 125, done
     assert f"no pilot sees {pool.cwd} as you do" in done.stderr and "--cwd own" in done.stderr
+    assert "its command names './sim'" in done.stderr
     assert stopped.returncode == 0

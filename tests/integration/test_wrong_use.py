@@ -77,7 +77,7 @@ TYPED: list[tuple[int, list[str], int, str]] = [
     (36, ["submit", "x=1..2", "--array", "1-3", "--", "echo"], 2, "give one of them"),
     (44, ["run", "--input", "none.txt", "--", "cat", "none.txt"], 2, "'none.txt'"),
     (44, ["run", "--stdin", "none.txt", "--", "cat"], 2, "'none.txt'"),
-    (45, ["run", "--input", ".", "--", "ls"], 2, "plain file"),
+    (45, ["run", "--input", "/dev/zero", "--", "ls"], 2, "plain file or a directory"),
     (46, ["run", "--output", "../x", "--", "ls"], 2, "relative, without .."),
     (46, ["run", "--output", "/x", "--", "ls"], 2, "relative, without .."),
     (48, ["run", "--output", "a", "--output", "a", "--", "ls"], 2, "named twice"),
@@ -173,7 +173,7 @@ WRITTEN: list[tuple[int, str, int, str]] = [
     (26, GOOD + "priority = inf\n", 2, "is not a priority"),
     (32, GOOD + "retries = 101\n", 2, "0 to 100"),
     (33, "tasks = []\n", 2, "there is no task in it"),
-    (34, "[[tasks]]\ncommand = ['echo']\n" * 10_001, 3, "at most 10000"),
+    (34, "[[tasks]]\ncommand = ['echo']\n" * 100_001, 3, "at most 100000"),
     (35, "[[tasks]]\ncommand = ['echo']\n" * 99 + "[[tasks]]\ncommand = []\n", 2, "tasks[99]"),
     (36, GOOD + 'array = "5-1"\n', 2, "swap the ends"),
     (37, GOOD + 'after = ["b"]\n[[tasks]]\nname = "b"\ncommand = ["echo"]\nafter = ["a"]\n', 2, "a -> b -> a"),
@@ -182,8 +182,11 @@ WRITTEN: list[tuple[int, str, int, str]] = [
     (40, GOOD + GOOD, 2, "two tasks are named 'a'"),
     (44, GOOD + 'inputs = ["none.txt"]\n', 2, "'none.txt'"),
     (44, GOOD + 'stdin = "none.txt"\n', 2, "'none.txt'"),
-    (45, GOOD + 'inputs = ["."]\n', 2, "plain file"),
+    (45, GOOD + 'inputs = ["/dev/zero"]\n', 2, "plain file"),
     (46, GOOD + 'outputs = ["-rf"]\n', 2, "is not a path below the task's directory"),
+    (88, GOOD + '[[tasks]]\ncommand = ["echo"]\nrole = "final"\nafter = ["a"]\n', 2, "a final task waits for nothing"),
+    (88, GOOD + 'role = "service"\n[[tasks]]\ncommand = ["echo"]\nafter = ["a"]\n', 2, "nothing waits for it"),
+    (88, GOOD + 'category = "io%2"\n[[tasks]]\ncommand = ["echo"]\ncategory = "io%3"\n', 2, "limits 2 and 3"),
     (0, GOOD + 'container = "$(image)"\n', 2, "is not an image"),
     (0, HEAD + 'command = ["no-such-program-here"]\n', 3, "check the spelling"),
 ]  # fmt: skip
@@ -258,6 +261,31 @@ def test_wrong_task_files_are_refused_in_one_line(
         expect_one_line(said, status, line)
         if row not in (44, 45) and "program" not in said.err:
             assert "tasks.toml" in said.err
+    assert not (newcomer.state / "shoal.db").exists()
+
+
+# what stands in w.dag beside a good a.sub, and what the line says (besides the file and its line)
+WRONG_DAGS: list[tuple[str, str]] = [
+    ("JBO A a.sub\n", "w.dag:1: there is no command 'JBO' (did you mean JOB)"),
+    ("JOB A a.sub\nPARENT A CHILD B\n", "w.dag:2: there is no node 'B'"),
+    ("JOB A none.sub\n", "w.dag:1: cannot read none.sub"),
+    ("JOB A bad.sub\n", "bad.sub:2: 'what' is no line of a submit description"),
+    ("JOB A a.sub\nJOB B a.sub\nPARENT A CHILD B\nPARENT B CHILD A\n", "tasks wait for each other"),
+    ("INCLUDE w.dag\n", "w.dag:1: w.dag is inside itself"),
+    ("# nothing\n", "there is no node in it"),
+]
+
+
+@pytest.mark.parametrize(("text", "line"), WRONG_DAGS)
+def test_wrong_workflows_are_refused_in_one_line(
+    newcomer: Terminal, here: Here, tmp_path: Path, text: str, line: str
+) -> None:
+    """Row 86."""
+    files = {"w.dag": text, "a.sub": "executable = /bin/true\nqueue\n", "bad.sub": "executable = /bin/true\nwhat\n"}
+    for name, content in files.items():
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    for command in ("dag", "run", "submit"):
+        expect_one_line(here(command, "w.dag", cwd=tmp_path), 2, line)
     assert not (newcomer.state / "shoal.db").exists()
 
 

@@ -194,6 +194,7 @@ SENSIBLE: dict[str, SearchStrategy[Any]] = {
     "NewUser.name": _some("u1", "u2", "u3", "dora.m"),
     "NewUser.group": _some("", "phys", "chem"),
     "NewUser.role": _some("user", "manager"),
+    "PolicyBody.version": st.just(Ref("policy version", 0)),
     "SharesBody.shares": st.dictionaries(_some("anna", "bert"), _some(1, 2.5, 0.5), min_size=1, max_size=2),
     "NewGroup.name": _some("g1", "g2", "bio_x"),
     # --- submissions

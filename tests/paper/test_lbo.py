@@ -12,6 +12,7 @@ import numpy as np
 from bench.assignment import one_by_one
 from shoal.sched.expr.parse import parse
 from shoal.sched.expr.scalar import holds, rank_of
+from shoal.sched.leader.bids import Answer, Bid, Listed, assign_bids, best_bids
 from shoal.sched.linear_assignment import Cell, exact
 from shoal.sched.linear_assignment import greedy as greedy_cells
 from shoal.sched.vector.expr import Batch, Table
@@ -51,6 +52,22 @@ def test_all_at_once_is_better_than_one_pilot_at_a_time_and_the_exact_answer_bet
     single, together, best = (sum(_total(t, assign(t)) for t in tables) for assign in (one_by_one, greedy, exact))
     assert single < together < best
     assert all(_total(t, exact(t)) >= _total(t, greedy(t)) - 1e-9 for t in tables)
+
+
+def test_workers_rank_and_the_master_assigns_as_from_the_whole_matrix() -> None:
+    """III.B, "The workers filter and rank the tasks and send the results back to the master, which then assigns a task to each
+    pilot". As many bids of each as there are pilots say as much as all of its ranks."""
+    for table in _tables(50):
+        wide = [ranks + [rank / 2 for rank in ranks] for ranks in table]
+        listed = [Listed() for _ in wide[0]]
+        answers = {
+            str(row): Answer(1, best_bids((Bid(at, rank) for at, rank in enumerate(ranks)), listed, len(wide), row))
+            for row, ranks in enumerate(wide)
+        }
+        given = assign_bids(listed, answers, is_exact=False)
+        assert sorted((int(one.pilot), one.column) for one in given) == sorted(greedy(wide))
+        best = sum(wide[int(one.pilot)][one.column] for one in assign_bids(listed, answers))
+        assert abs(best - _total(wide, exact(wide))) < 1e-9
 
 
 def test_a_pilot_and_the_queue_rank_tasks_alike() -> None:

@@ -22,7 +22,7 @@ from shoal.sched.factory import (
     next_submission,
     remembered,
 )
-from shoal.sched.guided_factory import (
+from shoal.sched.provisioning.guided_factory import (
     GuidedRule,
     Site,
     TaskKind,

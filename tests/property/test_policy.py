@@ -9,7 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.model.errors import BadInput
-from shoal.model.policy import BanRule, MatchRule, MemoryRule, OrderRule, Policy, Rule, UsageRule, parse_when
+from shoal.model.policy import (
+    CENTRAL,
+    COST,
+    IDLE,
+    NEVER,
+    TRACKED,
+    BanRule,
+    DataRule,
+    MatchRule,
+    MemoryRule,
+    OrderRule,
+    Policy,
+    Rule,
+    UsageRule,
+    parse_when,
+)
 from shoal.sched.time_windows import occurrence
 from shoal.wire.policy import dump_policy, parse_policy
 
@@ -48,6 +63,10 @@ POLICY = st.builds(
     order=st.builds(OrderRule, st.sampled_from(["strict", "weighted"]), WEIGHT, WEIGHT, WEIGHT, WEIGHT),
     match=st.builds(MatchRule, st.sampled_from(["event", "interval"]), SECONDS, st.integers(1, 10**6), COUNT),
     ban=st.builds(BanRule, SECONDS, SECONDS, st.lists(st.from_regex(r"[a-z/ =-]{1,9}", fullmatch=True), max_size=3).map(tuple)),
+    data=st.builds(
+        DataRule, st.sampled_from([NEVER, IDLE, COST]), st.floats(1, 3600), st.sampled_from([TRACKED, CENTRAL]),
+        st.dictionaries(st.sampled_from(["a", "b.c", "x-1"]), st.sampled_from([TRACKED, CENTRAL])),
+    ),
     memory=st.floats(1, 500).map(lambda factor: MemoryRule(factor, 2 * factor)),
 )  # fmt: skip
 
@@ -62,7 +81,7 @@ JUNK = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=8,
 )
-KEYS = st.sampled_from(["share", "usage", "quota", "licences", "order", "match", "ban", "memory"])
+KEYS = st.sampled_from(["share", "usage", "quota", "licences", "order", "match", "ban", "memory", "data"])
 INNER = st.sampled_from(
     ["who", "site", "when", "cores", "core_hours", "queued", "stored", "share", "kind", "half_life", "window", "buckets",
      "policy", "waiting", "mode", "interval", "chunk", "max_running", "longest", "scale", "hook", "factor", "cap", "anna"]

@@ -37,6 +37,20 @@ def test_an_alarm_rings_once_at_its_earliest_deadline() -> None:
     assert rang == [3.0]
 
 
+def test_deadlines_that_move_all_the_time_do_not_fill_the_clock() -> None:
+    clock, rang = Clock(0.0), list[float]()
+    alarm = Alarm(clock, lambda: rang.append(clock.now))
+    for number in range(100):
+        alarm.set(clock.now + 600.0)
+        alarm.set(clock.now + 1.0)
+        clock.step()
+        assert rang == [float(n + 1) for n in range(number + 1)]
+    left = 0
+    while clock.step():
+        left += 1
+    assert left == 1 and len(rang) == 100, "one look for the hundred deadlines that were put off"
+
+
 def test_an_alarm_of_a_frozen_process_rings_later_unless_it_was_set_anew() -> None:
     clock, rang, put_off = Clock(0.0), list[float](), list[Callable[[], None]]()
     alarm = Alarm(clock, lambda: rang.append(clock.now), put_off.append)

@@ -72,7 +72,7 @@ BUGS: dict[str, tuple[str, Callable[..., Any], str, str, str]] = {
     "a neighbour is believed about pilots of another holder": (
         LIARS,
         losses.seen_dead,
-        "if dead.holder == pilot.holder and dead.identity == pilot.identity",
+        "if one.holder == pilot.holder and one.identity == pilot.identity",
         "if True",
         "given up by another owner's report",
     ),

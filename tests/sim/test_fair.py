@@ -218,7 +218,7 @@ def test_what_is_given_back_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_world_notices_a_task_that_is_given_back_and_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worlds, "draw_submissions", draw_hasty)
-    plant(monkeypatch, State.back_to_ready, "array.todo.add(task.element)", "pass")
+    plant(monkeypatch, State.back_to_ready, "array.put_todo(task.element, task.element + 1)", "pass")
     with pytest.raises(BrokenPromise, match=r"index|stuck"):
         for seed in range(20):
             Hasty(seed, Plan(0.0, 0.0, 0.0, 0, 0, 0, 0, 0, 0, 0, 0.0)).run()

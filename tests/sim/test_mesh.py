@@ -87,11 +87,12 @@ def test_files_are_found_after_a_fifth_of_the_peers_died_without_a_word() -> Non
 
 
 def test_hostile_peers_hide_files_but_name_no_false_holder() -> None:
-    """[ADR 0046]: what is not found is asked of the server, which knows; what is found is proven by its digest."""
+    """[ADR 0048]: what is not found is asked of the server, which knows; what is found is proven by its digest. The larger the
+    mesh, the more liars are closer to a key than any honest peer that a lookup has met."""
     mesh = built(3, hostile=0.3)
     files = publish(mesh)
     found = look(mesh, files)
-    assert found.again > 0.5, "even so most are found without the server"
+    assert found.again > (0.1 if PROVE else 0.5), "even so many are found without the server"
     assert found.messages <= 2 * 60
 
 

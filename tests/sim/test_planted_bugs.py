@@ -17,7 +17,7 @@ from shoal.engine.engine import Engine
 from shoal.engine.matching import balance, choose_tasks, chunks, classes, lease_message
 from shoal.engine.pilots import exchange, lease_proofs, long_poll, losses, reconcile, server_pause
 from shoal.engine.state import State
-from shoal.engine.tasks import checkpoints, divisible, manual_retry, reports, runs
+from shoal.engine.tasks import checkpoints, divisible, layout, manual_retry, reports, runs
 from shoal.model.ids import AttemptId
 from shoal.model.task.units import Units
 from shoal.pilot.agent.agent import Agent
@@ -50,7 +50,7 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
     ),
     "reply before commit: a report is acknowledged too early": (
         long_poll.answer,
-        "durable or bool(verdicts)",
+        "durable or bool(verdicts or unsealed)",
         "False",
         "acknowledged before durable",
     ),
@@ -213,8 +213,8 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
     ),
     "a restart forgets chunks: their elements are handed out again beside their pilot": (
         restore.load,
-        "for item in chunks:",
-        "for item in ():",
+        "for piece in chunks:",
+        "for piece in ():",
         "lease forgotten",
     ),
     "nonce not compared: a run of another history is taken for this one": (
@@ -307,7 +307,7 @@ ALSO: dict[str, list[tuple[Callable[..., Any], str, str]]] = {
         (choose_tasks.LeaseRound._prove, 'if not state.is_unwritten(array) else ""', ""),
     ],
     "children are released by the first success of their parents": [
-        (runs._is_met, "return parent.complete or", "return True or"),
+        (layout.is_met, "return parent.complete or", "return True or"),
     ],
     # What a pilot lets fall, it gives back when the server asks, and what it does not give back the server takes.
     "a lease that was seen is dropped silently": [NOT_TAKEN],

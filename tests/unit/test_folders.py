@@ -22,6 +22,7 @@ TOPICS = {
     "db/test_queries.py",
     "engine/matching/test_crowds.py",
     "engine/tasks/test_early_start.py",
+    "engine/tasks/test_roles.py",
     "engine/policy/test_accounts.py",
     "engine/policy/test_quotas.py",
     "engine/policy/test_shares.py",

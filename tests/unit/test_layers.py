@@ -27,7 +27,7 @@ LAYERS = (
     ("engine",),
     ("db", "provision", "storage"),
     ("server", "pilot", "client"),
-    ("provisioner",),
+    ("provisioner", "bridge"),
     ("report",),
     ("sim", "web"),
     ("cli",),
@@ -60,7 +60,7 @@ CLOCK_READS = {"now", "utcnow", "today"}
 STDLIB_ONLY = {"model", "wire", "sched", "data", "dht", "pilot", "flow"}
 STDLIB_EXCEPTIONS = {  # path prefix -> packages it may use
     "wire/codec_fast.py": {"msgspec"},
-    "sched/vector/": {"numpy"},
+    "sched/vector/": {"numpy", "scipy"},
 }
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 import shoal
 
 
@@ -22,3 +24,11 @@ def test_completion_finds_public_names() -> None:
     code = "import rlcompleter, shoal; c = rlcompleter.Completer({'shoal': shoal}).complete; print(c('shoal.Ex', 0))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "shoal.Executor(\n"
+
+
+def test_a_name_that_nobody_counts_is_refused_where_it_is_emitted() -> None:
+    shoal.emit(E=1, values=[1, 2])
+    shoal.emit({"E.total": 1})
+    for name in ("bad name", "1x", "and", "x" * 65, ""):
+        with pytest.raises(ValueError, match=r"letters, digits and _ .* at most 64 characters"):
+            shoal.emit({name: 1})

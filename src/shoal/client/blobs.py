@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
 from shoal.client.client import error_of
 from shoal.client.connection.transport import Transport, wait_of
 from shoal.model.blobs import Bytes, digest_of
-from shoal.model.errors import Refused, Unreachable
+from shoal.model.errors import Conflict, Refused, ShoalError, Unreachable
 from shoal.wire.http.blob_transfer import OFFSET, PIECE, Get, Put, pieces
 
 if TYPE_CHECKING:
@@ -23,11 +24,59 @@ Sleep = Callable[[float], None]
 def put_blob(transport: Transport, parts: Sequence[Bytes], sleep: Sleep = time.sleep) -> str:
     """Upload bytes, given in parts that are not joined; returns their digest. Idempotent."""
     total = sum(memoryview(part).nbytes for part in parts)
-    put = Put(digest_of(parts), total)
+    return _put(transport, Put(digest_of(parts), total), lambda offset: pieces(parts, offset), sleep)
+
+
+def put_file(
+    transport: Transport, fd: int, tell: Callable[[int], None] = lambda sent: None, sleep: Sleep = time.sleep
+) -> tuple[str, int]:
+    """Upload an open file; returns its digest and size. Idempotent. `tell` is called with how many bytes the server has. A file
+    that is changed meanwhile is refused: nobody would know what was sent [input E50]."""
+    before = os.fstat(fd)
+    size = before.st_size
+
+    def body(offset: int) -> Iterator[memoryview]:
+        for piece in _read(fd, offset, size):
+            yield memoryview(piece)
+            offset += len(piece)
+            tell(offset)
+
+    try:
+        digest = _put(transport, Put(digest_of(_read(fd, 0, size)), size), body, sleep)
+    except _Changed:
+        transport.close()  # in the middle of a request
+        raise _changed() from None
+    except ShoalError as error:
+        raise (_changed() if error.code == "wrong_digest" else error) from None
+    after = os.fstat(fd)
+    if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
+        raise _changed()
+    return digest, size
+
+
+class _Changed(Exception):
+    """A file became shorter while it was read."""
+
+
+def _changed() -> Conflict:
+    return Conflict("it changed while it was read", code="changed_while_reading", hint="submit again when it is whole")
+
+
+def _read(fd: int, at: int, end: int) -> Iterator[bytes]:
+    """The bytes of a file from an offset on. A mapped file that becomes shorter would end this process."""
+    while at < end:
+        data = os.pread(fd, min(PIECE, end - at), at)
+        if not data:
+            raise _Changed
+        yield data
+        at += len(data)
+
+
+def _put(transport: Transport, put: Put, body: Callable[[int], Iterator[memoryview]], sleep: Sleep) -> str:
     while True:
-        body = iter(()) if put.offset is None else pieces(parts, put.offset)
+        sent = iter(()) if put.offset is None else body(put.offset)
         try:
-            response = transport.begin("PUT", put.path, put.headers(), body, TIMEOUT)
+            response = transport.begin("PUT", put.path, put.headers(), sent, TIMEOUT)
             data = _read_all(transport, response)
         except Unreachable:
             if not put.lost():

@@ -114,6 +114,10 @@ class Client:
         page = self.runs(limit=1, before=f"r{int(run[1:]) + 1}")["runs"]
         return page[0] if page and page[0]["run"] == run else self.run(run)
 
+    def partial(self, run: str) -> Json:
+        """What its tasks emitted so far, merged: `tasks`, `running`, `left_out`, `goal`, `answers`."""
+        return self._json("GET", f"/v1/runs/{quote(run, safe='')}/partial")
+
     def machines(self, run: str) -> Json:
         """Where its tasks run, what they take, and what is asked of your sites: `running`, `learned`, `sites`."""
         return self._json("GET", f"/v1/runs/{quote(run, safe='')}/machines")
@@ -288,6 +292,10 @@ class Client:
         """What your ready tasks need, and the pilots that serve you."""
         return self._json("GET", "/v1/demand")
 
+    def weather(self) -> Json:
+        """How your sites do, and are expected to do: by site and quantity."""
+        return self._json("GET", "/v1/sites/weather")
+
     def report_site(self, status: Mapping[str, Any]) -> Json:
         """Tell the server what happens at one of your sites."""
         return self._json("POST", "/v1/sites/report", body=status)
@@ -334,6 +342,13 @@ class Client:
 
         return blobs.put_blob(self._transport, parts)
 
+    def put_file(self, fd: int, tell: Callable[[int], None] = lambda sent: None) -> tuple[str, int]:
+        """Upload an open file; returns its digest and size. What the server has, also of an upload that broke off, is not sent;
+        `tell` is called with how many bytes it has."""
+        from shoal.client import blobs
+
+        return blobs.put_file(self._transport, fd, tell)
+
     def get_blob(self, digest: str) -> bytearray:
         """The bytes of a blob, checked."""
         from shoal.client import blobs
@@ -345,6 +360,15 @@ class Client:
         from shoal.client import blobs
 
         blobs.save_blob(self._transport, digest, file)
+
+    def tell_files(self, run: str, files: Mapping[str, int], end: bool = False) -> Json:
+        """Tell the rules of a run of files (names as seen from its directory, with their bytes): `files` that were new, and
+        the `tasks` that they made. `end`: no more will come."""
+        return self._json("POST", f"/v1/runs/{run}/files", body={"files": dict(files), "end": end})
+
+    def accept(self, run: str) -> Json:
+        """Accept what was predicted of a run that the server plans: its planning `stage`."""
+        return self._json("POST", f"/v1/runs/{run}/accept", body={})
 
     # --- pilots and the server itself
     def hosts(self, limit: int = MAX_PAGE) -> Json:

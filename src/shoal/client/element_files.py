@@ -1,7 +1,7 @@
 """How the files of each task of a sweep look when it is submitted: what `--resume` compares task by task.
 
-A run of one task has its files in `cli/tasks/preflight.py`; here are those whose names hold parameters, and those that
-tasks write.
+A run of one task has its files in `cli/tasks/preflight.py`; here are those whose names hold parameters, those that
+tasks write, and of a workflow all that each of its tasks reads and none of them writes.
 """
 
 from __future__ import annotations
@@ -10,22 +10,17 @@ import hashlib
 import os
 import stat
 
+from shoal.client.file_states import FileStates, parts_of
+from shoal.client.visible_files import Presence
+from shoal.flow.file_edges import is_workflow, passed_on
 from shoal.model.limits import FINGERPRINT_WIDTH, MAX_COMPARED
 from shoal.model.task.spec import OWN, Spec, Submission
 from shoal.model.task.sweep import Value, fill, holes
+from shoal.model.task.url_input import is_url
 
-MAX_DIGESTED = 64 << 20  # bytes of files that are read for one submission; of others size, date and inode are taken
 ABSENT = "-" * FINGERPRINT_WIDTH
 NOT_LOOKED_AT, GONE = 0.0, -1.0
 _MAX_PATH = 4096
-
-
-def fingerprint(path: str, state: os.stat_result, budget: int) -> str:
-    """A digest of a file's content; of one that is too large to be read, of what tells it from another file."""
-    if state.st_size > budget:
-        return f"{state.st_size}-{state.st_mtime_ns}-{state.st_ino}"
-    with open(path, "rb") as file:
-        return hashlib.sha256(file.read(budget + 1)).hexdigest()
 
 
 def is_compared(spec: Spec) -> bool:
@@ -33,10 +28,17 @@ def is_compared(spec: Spec) -> bool:
     return spec.sweep is not None and spec.units is None and 1 <= spec.sweep.count <= MAX_COMPARED
 
 
-def texts_with_files(submission: Submission, spec: Spec) -> list[str]:
+def texts_written(submission: Submission) -> frozenset[str]:
+    """The names, as they were given, of what the tasks of a submission write."""
+    return frozenset(text for one in submission.specs for text in (*one.outputs, one.stdout, one.stderr) if text)
+
+
+def texts_with_files(written: frozenset[str], spec: Spec) -> list[str]:
     """The texts of a sweep that may name a file it reads once they are filled; what its run writes is none."""
-    written = {text for one in submission.specs for text in (*one.outputs, one.stdout, one.stderr) if text}
-    named = [text for text in (*spec.command, *spec.inputs, spec.stdin or "") if holes(text) and text not in written]
+    if spec.sweep is None:
+        return []
+    words = [part for word in spec.command for part in (word, *parts_of(word))]
+    named = [text for text in (*words, *spec.inputs, spec.stdin or "") if holes(text) and text not in written]
     values = [f"{{{name}}}" for text in (*named, spec.shell or "", *spec.setup) for name in holes(text)]
     return list(dict.fromkeys([*named, *values]))
 
@@ -45,18 +47,30 @@ class ElementFiles:
     """The files of one submission, each looked at once."""
 
     def __init__(self, submission: Submission) -> None:
-        self._submission = submission
-        self._seen: dict[str, str] = {}
-        self._budget = MAX_DIGESTED
+        self._submission, self._written = submission, texts_written(submission)
+        self._is_workflow = is_workflow(submission.specs)
+        self._passed = passed_on(submission.specs) if self._is_workflow else frozenset()
+        self._seen: dict[tuple[str, bool], str] = {}
+        self._present = Presence()
+        self._states = FileStates(submission)
 
     def read(self) -> list[str]:
         """For each spec the files that its tasks read: so many characters for each task and text; empty if there are none."""
         found = []
         for spec in self._submission.specs:
-            texts = texts_with_files(self._submission, spec) if is_compared(spec) else []
+            texts = self._texts(spec)
             states = [state for params in _elements(spec) for state in self._of(spec, texts, params)] if texts else []
             found.append("" if all(state == ABSENT for state in states) else "".join(states))
         return found
+
+    def _texts(self, spec: Spec) -> list[str]:
+        """The texts of a table that may name a file that its tasks read."""
+        texts = texts_with_files(self._written, spec) if is_compared(spec) else []
+        if self._is_workflow and (spec.sweep is None or is_compared(spec)) and not spec.function:
+            words = [part for word in spec.command for part in (word, *parts_of(word))]
+            plain = [text for text in (*words, *spec.inputs, spec.stdin or "") if text]
+            texts = list(dict.fromkeys([*texts, *(one for one in plain if spec.sweep is None or not holes(one))]))
+        return texts
 
     def written(self, is_far: bool) -> list[list[float]]:
         """For each spec and task the date of the newest file that it alone writes, or that one is gone.
@@ -65,7 +79,8 @@ class ElementFiles:
         """
         found = []
         for spec in self._submission.specs:
-            has_any = (spec.outputs or spec.stdout or spec.stderr) and (spec.sweep is None or is_compared(spec))
+            here = spec.outputs if len(spec.store) < len(spec.outputs) else ()
+            has_any = (here or spec.stdout or spec.stderr) and (spec.sweep is None or is_compared(spec))
             dates = [self._date(spec, params) for params in _elements(spec)] if has_any and not spec.function else []
             is_seen = not is_far or any(date != GONE for date in dates)
             found.append(dates if is_seen else [])
@@ -73,25 +88,41 @@ class ElementFiles:
 
     def _of(self, spec: Spec, texts: list[str], params: dict[str, Value]) -> list[str]:
         base = self._base(spec, params)
-        own = {fill(text, params) for text in (*spec.outputs, spec.stdout, spec.stderr) if text}
-        names = [fill(text, params) for text in texts]
-        return [ABSENT if name in own else self._state(base, name) for name in names]
+        own = {_filled(spec, text, params) for text in (*spec.outputs, spec.stdout, spec.stderr) if text}
+        inputs = {_filled(spec, text, params) for text in spec.inputs}
+        program = _filled(spec, spec.command[0], params) if spec.command else ""
+        found = []
+        for name in [_filled(spec, text, params) for text in texts]:
+            if name == program and "/" not in name:
+                found.append(self._program(name, spec))
+            elif name in own or self._is_passed(base, name):
+                found.append(ABSENT)
+            else:
+                found.append(self._state(base, name, name in inputs))
+        return found
 
-    def _state(self, base: str, name: str) -> str:
+    def _program(self, name: str, spec: Spec) -> str:
+        key = f"{spec.env.get('PATH', '')}\0{name}", False
+        if key not in self._seen:
+            self._seen[key] = _shortened(self._states.of_program(name, spec))
+        return self._seen[key]
+
+    def _is_passed(self, base: str, name: str) -> bool:
+        """True for a file that a task of the run writes: who reads it runs again if its writer does."""
+        return bool(self._passed) and os.path.relpath(os.path.join(base, name), self._submission.cwd) in self._passed
+
+    def _state(self, base: str, name: str, is_input: bool) -> str:
         if not name or len(name) > _MAX_PATH or "\0" in name or "\n" in name:
             return ABSENT
-        path = os.path.join(base, name)
-        if path not in self._seen:
-            self._seen[path] = ABSENT
-            try:
-                state = os.stat(path)
-                if stat.S_ISREG(state.st_mode):
-                    text = fingerprint(path, state, self._budget)
-                    self._budget -= min(self._budget, state.st_size)
-                    self._seen[path] = hashlib.sha256(text.encode()).hexdigest()[:FINGERPRINT_WIDTH]
-            except (OSError, ValueError):
-                pass
-        return self._seen[path]
+        key = os.path.join(base, name), is_input
+        if key not in self._seen:
+            text = ""
+            if is_input and is_url(name):
+                text = self._states.of_url(name)
+            elif not self._is_workflow or self._present.has_in(base, name):
+                text = self._states.of(*key)
+            self._seen[key] = _shortened(text)
+        return self._seen[key]
 
     def _base(self, spec: Spec, params: dict[str, Value]) -> str:
         """The directory from which a task names its files."""
@@ -100,7 +131,7 @@ class ElementFiles:
 
     def _date(self, spec: Spec, params: dict[str, Value]) -> float:
         base = self._base(spec, params)
-        named = [(text, base) for text in spec.outputs]
+        named = [(text, base) for text in spec.outputs if text not in spec.store]  # which are not here
         named += [(text, self._submission.cwd) for text in (spec.stdout, spec.stderr) if text]
         newest = NOT_LOOKED_AT
         for text, folder in named:
@@ -113,6 +144,14 @@ class ElementFiles:
             if stat.S_ISREG(state.st_mode) and (spec.sweep is None or holes(text)):
                 newest = max(newest, state.st_mtime)
         return newest
+
+
+def _shortened(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:FINGERPRINT_WIDTH] if text else ABSENT
+
+
+def _filled(spec: Spec, text: str, params: dict[str, Value]) -> str:
+    return text if spec.sweep is None else fill(text, params)
 
 
 def _elements(spec: Spec) -> list[dict[str, Value]]:

@@ -12,17 +12,24 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterator
-from dataclasses import field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import field, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
+from shoal.client.sent_files import may_send
+from shoal.model.errors import echo
 from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_VISIBLE
+from shoal.model.task.rule import Rule
 from shoal.model.task.spec import OWN, Spec
 from shoal.model.task.sweep import HOLE
-from shoal.model.task.visible import Evidence, levels, machine, witness
+from shoal.model.task.url_input import is_url
+from shoal.model.task.visible import NOT_VISIBLE, Evidence, levels, machine, views, witness
+from shoal.wire.task import parse_spec
 
+MOST_TABLES = 1_000  # of a run in which it is looked for what binds it to a directory
 MOST_WORDS = 500  # of one task that are looked up
 OF_EACH = 4  # entries of one directory that are taken as witnesses
 MOST_TAKEN = 12  # witnesses of one path
@@ -40,17 +47,51 @@ _REDIRECTION = re.compile(r"(?<![0-9&>-])(?:[12])?>{1,2}\s*['\"]?([^\s;|&<>()'\"
 _SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh"})
 
 
+class Presence:
+    """Which paths there are. A name in a directory is looked up in a list of what is there, read once: a workflow may ask for
+    each of 100,000 words."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, bool] = {}
+        self._listed: dict[str, frozenset[str] | None] = {}
+
+    def has(self, path: str) -> bool:
+        """True if there is such a path."""
+        known = self._known.get(path)
+        if known is None:
+            try:
+                known = os.path.lexists(path)
+            except (OSError, ValueError):
+                known = False
+            self._known[path] = known
+        return known
+
+    def has_in(self, folder: str, name: str) -> bool:
+        """True if there is such a name below a directory."""
+        if "/" in name or name in (".", ".."):
+            return self.has(os.path.join(folder, name))
+        if folder not in self._listed:
+            try:
+                self._listed[folder] = frozenset(os.listdir(folder))
+            except OSError:
+                self._listed[folder] = None  # it may be entered, but not read
+        listed = self._listed[folder]
+        return name in listed if listed is not None else self.has(os.path.join(folder, name))
+
+
 @dataclass
 class VisibleFiles:
     """Looks at the disk for the tasks of one submission; what was found for one of them serves the others."""
 
     machine: str = field(default_factory=lambda: _own_machine())
     _folders: dict[str, tuple[int, tuple[str, ...]] | None] = field(default_factory=dict)
+    _texts: dict[tuple[str, bool], str] = field(default_factory=dict)
+    _present: Presence = field(default_factory=Presence)
 
     def of(self, spec: Spec, run_cwd: str, is_sent: bool = False) -> dict[str, str]:
         """The field `visible` of a task that is submitted from a directory. `is_sent`: its program and its inputs go along
         (`SentFiles`), and its outputs come back."""
-        needed = dict.fromkeys(_needed(spec, run_cwd, is_sent))
+        needed = dict.fromkeys(path for path, _ in _needed(spec, run_cwd, is_sent, self._present))
         found: dict[str, str] = {}
         for path in needed:
             text = self._evidence(path, True)
@@ -62,7 +103,25 @@ class VisibleFiles:
             found |= {here: text} if text else {}
         return found
 
+    def with_evidence(
+        self, tables: Iterable[Mapping[str, Any]], rules: Iterable[Rule], run_cwd: str
+    ) -> list[dict[str, Any]]:
+        """Tables of rules with evidence for the directory that their tasks run in. Which files they will read is not known
+        yet, but that they are there: so a pilot must see it."""
+        found = []
+        for table, rule in zip(tables, rules, strict=True):
+            place = replace(rule.example, inputs=(), stdin=None, cwd=rule.example.cwd or ".")
+            found.append({**table, "visible": self.of(place, run_cwd)})
+        return found
+
     def _evidence(self, path: str, is_needed: bool) -> str:
+        """The evidence for a path, found once for all tasks that name it."""
+        text = self._texts.get((path, is_needed))
+        if text is None:
+            text = self._texts[path, is_needed] = self._found(path, is_needed)
+        return text
+
+    def _found(self, path: str, is_needed: bool) -> str:
         try:
             is_file = not stat.S_ISDIR(os.stat(path).st_mode)
         except (OSError, ValueError):
@@ -81,6 +140,37 @@ class VisibleFiles:
             except OSError:
                 self._folders[folder] = None
         return self._folders[folder]
+
+
+def with_bindings(why: dict[str, Any], read_run: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+    """An answer to why tasks wait; where no pilot sees a directory, with what of a task binds it there, as far as that can be
+    found out on this machine."""
+    reasons = [
+        {**reason, "text": f"{reason['text']}; {by}"}
+        if reason.get("code") == NOT_VISIBLE and (by := _binding(read_run(), str(reason["text"])))
+        else reason
+        for reason in why.get("reasons") or ()
+    ]
+    return {**why, "reasons": reasons}
+
+
+def _binding(run: Mapping[str, Any], text: str) -> str:
+    """What binds a task of a run to a path that the text names; empty if it is not known."""
+    present = Presence()
+    for array in run["arrays"][:MOST_TABLES]:
+        spec = parse_spec(array["task"])
+        if f" {' and '.join(view.path for view in views(spec.visible))} as " not in text:  # it is another that waits
+            continue
+        for is_sent in (True, False) if may_send(spec) else (False,):
+            for path, by in _needed(spec, run["cwd"] or "", is_sent, present):
+                if path in spec.visible:
+                    return by
+    return ""
+
+
+def is_of_host(path: str) -> bool:
+    """True for what every host has of its own, and what is everybody's."""
+    return _OF_HOST.fullmatch(path) is not None
 
 
 def _own_machine() -> str:
@@ -135,27 +225,48 @@ def _directory(spec: Spec, run_cwd: str) -> str:
     return os.path.normpath(os.path.join(run_cwd, asked))
 
 
-def _needed(spec: Spec, run_cwd: str, is_sent: bool) -> Iterator[str]:
-    """Every path that a task cannot do without."""
+def _needed(spec: Spec, run_cwd: str, is_sent: bool, present: Presence) -> Iterator[tuple[str, str]]:
+    """Every path that a task cannot do without, each with what of the task says so."""
     here = _directory(spec, run_cwd)
     if spec.cwd not in (None, OWN) and here:
-        yield here
-    has_files = not is_sent and (spec.inputs or spec.outputs)
-    if run_cwd and (has_files or (spec.stdin is not None and not spec.stdin.startswith("/dev/"))):
-        yield run_cwd
-    named = (*spec.inputs, *spec.outputs, *spec.command[:1]) if is_sent else ()
+        yield here, "the task asks for this directory (cwd)"
+    inputs = [name for name in spec.inputs if not is_url(name)]
+    declared = [] if is_sent else [*inputs, *spec.outputs]
+    if spec.stdin is not None and not spec.stdin.startswith("/dev/"):
+        declared.append(spec.stdin)
+    if run_cwd and declared:
+        yield run_cwd, f"the task declares {echo(declared[0])!r}"
+    named = (*inputs, *spec.outputs, *spec.command[:1]) if is_sent else ()
     moved = frozenset(map(os.path.normpath, filter(None, named)))
     for word in _words(spec, moved):
+        if is_url(word) or _is_below(word, moved):
+            continue
         if os.path.isabs(word):
             path = os.path.normpath(word)
-            if spec.container or _OF_HOST.fullmatch(path) or not _exists(path):
+            if spec.container or is_of_host(path) or not present.has(path):
                 continue
-            yield here if here and (path == here or path.startswith(here.rstrip("/") + "/")) else path
-        elif here and _exists(os.path.join(here, word)):
-            yield here
+            is_here = here and (path == here or path.startswith(here.rstrip("/") + "/"))
+            yield here if is_here else path, f"its command names {echo(word)!r}"
+        elif here and present.has_in(here, word):
+            yield here, f"its command names {echo(word)!r}"
     redirected = (name for text in _scripts(spec) for name in _REDIRECTION.findall(text))
-    if here and any(not name.startswith("/") and os.path.normpath(name) not in moved for name in redirected):
-        yield here
+    bound = next((name for name in redirected if not name.startswith("/") and not _is_moved(name, moved)), "")
+    if here and bound:
+        yield here, f"its command writes to {echo(bound)!r}"
+
+
+def _is_moved(name: str, moved: frozenset[str]) -> bool:
+    return os.path.normpath(name) in moved or _is_below(name, moved)
+
+
+def _is_below(word: str, moved: frozenset[str]) -> bool:
+    """True for a file in a directory that is moved as a whole."""
+    folder = os.path.dirname(os.path.normpath(word))
+    while folder and folder != "/":
+        if folder in moved:
+            return True
+        folder = os.path.dirname(folder)
+    return False
 
 
 def _scripts(spec: Spec) -> list[str]:
@@ -173,11 +284,12 @@ def _words(spec: Spec, moved: frozenset[str]) -> Iterator[str]:
     scripts = _scripts(spec)
     whole = [*program, *spec.command[1:]]
     parts = [part for text in [*scripts, *spec.command[1:]] for part in _SPLIT.split(text[:20_000])]
-    home = os.path.expanduser("~")
-    for word in [word for word in dict.fromkeys([*whole, *parts]) if os.path.normpath(word) not in moved][:MOST_WORDS]:
+    words = dict.fromkeys([*whole, *parts])
+    left = [word for word in words if os.path.normpath(word) not in moved] if moved else [*words]
+    for word in left[:MOST_WORDS]:
         name = _before_hole(word) if spec.sweep is not None else word
-        for start in ("~/", "$HOME/", "${HOME}/"):
-            name = f"{home}/{name[len(start) :]}" if name.startswith(start) else name
+        for start in ("~/", "$HOME/", "${HOME}/") if name[:1] in ("~", "$") else ():
+            name = f"{os.path.expanduser('~')}/{name[len(start) :]}" if name.startswith(start) else name
         if name and len(name) < 4096 and "\0" not in name:
             yield name
 
@@ -186,10 +298,3 @@ def _before_hole(word: str) -> str:
     """The directories of a name before its first placeholder."""
     found = next((one for one in HOLE.finditer(word) if one[1]), None)
     return word if found is None else os.path.dirname(word[: found.start()])
-
-
-def _exists(path: str) -> bool:
-    try:
-        return os.path.lexists(path)
-    except (OSError, ValueError):
-        return False

@@ -20,6 +20,7 @@ from shoal.db.database_lock import BACKUPS, Lock, check_location, explained, mak
 from shoal.db.migrate import newest, version_of
 from shoal.db.named_queries import SQL
 from shoal.model.errors import NotFound, Refused
+from shoal.model.file_names import beside
 
 KEPT_BEFORE = 2  # copies from before migrations
 BUSY = 2.0  # seconds to wait for a lock: only a reader that replays the log of a killed server holds one
@@ -67,7 +68,7 @@ def copy_to(source: sqlite3.Connection, target: str, database: str = "") -> None
     """Copy a database to a file, whole or not at all, and durably; it may be written meanwhile."""
     if database and os.path.exists(target) and os.path.samefile(target, database):
         raise Refused(f"{target} is the database itself", code="bad_backup", hint="name another file")
-    part = f"{target}.{os.getpid()}.part"
+    part = beside(target, f"{os.getpid()}.part")
     try:
         make_private(part)
         with explained(target):

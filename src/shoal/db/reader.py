@@ -10,7 +10,8 @@ import contextlib
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -23,16 +24,30 @@ from shoal.db.database_lock import explained
 from shoal.db.migrate import newest, version_of
 from shoal.db.named_queries import SQL
 from shoal.db.sqlite import MAX_INT, MEMORY, Database
-from shoal.engine.changes import ClosedRow, PilotRow, ResultRow, RunRow, SpanRow, TaskRow
+from shoal.engine.changes import (
+    ClosedRow,
+    GrowthRow,
+    NoticeRow,
+    PartialRow,
+    PilotRow,
+    ResultRow,
+    RunRow,
+    SpanRow,
+    TaskRow,
+)
 from shoal.model.errors import BadInput, EventsGone, NotFound, Refused, echo
 from shoal.model.event import KINDS
 from shoal.model.ids import parse_attempt, start_count
 from shoal.model.limits import MAX_NAME, MAX_PAGE, MAX_SHOWN_RESULT
-from shoal.model.states import PilotState, TaskState
+from shoal.model.states import REMOVE, PilotState, TaskState
+from shoal.model.task.kept_files import START
+from shoal.sched.partial.answers import describe
+from shoal.sched.partial.contribution import read
 
 Row = dict[str, Any]
 RowT = TypeVar("RowT")
 _GLOB = frozenset("*?[")
+_LOOKED, _ALIKE = 2_000, 3  # runs that are looked through for runs alike, and those that are told
 _EARLIER = 100  # runs of one signature that --resume looks at
 OUTCOMES = 10_000  # rows that are read at once: longer would keep the server from its checkpoints
 
@@ -111,7 +126,8 @@ class Reader:
             open=None if state is None else int(state == "open"), owners=listed(owners),
             prefix=None if glob else name, glob=name if glob else None,
         )  # fmt: skip
-        return [_decoded(row, counts={}, labels={}) for row in found]
+        goals = self._goals(found[-1]["run"], found[0]["run"]) if found else {}
+        return [{**_decoded(row, counts={}, labels={}), "goal": goals.get(row["run"])} for row in found]
 
     def run(self, run: int) -> Row | None:
         """One run with its arrays."""
@@ -119,7 +135,70 @@ class Reader:
         if found is None:
             return None
         arrays = [_decoded(row, task={}) for row in self._all("show_arrays", run=run)]
-        return {**_decoded(found, counts={}, labels={}), "arrays": arrays}
+        grows = self._rules(run)
+        more = {"rules": grows, "planning": self._planning(found)}
+        return {**_decoded(found, counts={}, labels={}), "arrays": arrays, **self._emitted(run), **more}
+
+    def _planning(self, run: Row) -> Row | None:
+        """The planning state of a run, and what its steps found; None: the server did not plan it."""
+        row = self._first("get_plan", run=run["run"])
+        if row is None:
+            return None
+        data = {name: value for name, value in json.loads(row["data"]).items() if name != "written"}
+        return {"stage": REMOVE if run["finished"] is not None else row["stage"], **data}
+
+    def _rules(self, run: int) -> list[Row]:
+        """The rules of a run that make tasks of files, and how far each is; none of nearly every run."""
+        row = self.growth_row(run)
+        if row is None:
+            return []
+        counts: dict[int, Counter[str]] = defaultdict(Counter)
+        for found in self._all("grown_tasks", run=run):
+            is_task = found["element"] > 0
+            counts[found["rule"]].update(
+                files=found["files"], waiting=0 if is_task else found["files"], tasks=int(is_task)
+            )
+        watches = bool(row.watching and not row.stopped)
+        return [
+            {
+                "name": table["name"], "pattern": table["files"], "files": counts[at]["files"],
+                "waiting": counts[at]["waiting"], "tasks": counts[at]["tasks"], "watching": watches and "watch" in table,
+            }
+            for at, table in enumerate(json.loads(row.rules))
+        ]  # fmt: skip
+
+    def growth_row(self, run: int) -> GrowthRow | None:
+        """The rules of a run as they were written; None if it has none."""
+        return self._row(GrowthRow, "get_growth", run=run)
+
+    def grown_arrays(self, run: int) -> set[int]:
+        """First elements of the tasks that rules of a run made."""
+        return {row["element"] for row in self._all("grown_tasks", run=run)} - {0}
+
+    def _emitted(self, run: int) -> Row:
+        """Whether tasks of a run emitted anything, or may be expected to; and its goal."""
+        row = self.partial_row(run)
+        goal = {"until": row.until, "reached": row.reached} if row is not None and row.until else None
+        return {"emits": row is not None, "goal": goal}
+
+    def _goals(self, low: int, high: int) -> dict[int, Row]:
+        """The goals of runs from one to another, and the values by which they were reached, if they were."""
+        return {row.pop("run"): row for row in self._all("list_goals", low=low, high=high)}
+
+    def notices(self, limit: int) -> list[NoticeRow]:
+        """What is to be told to somebody, oldest first."""
+        return [
+            NoticeRow._make(row) for row in self._connection.execute(SQL["list_notices"], {"after": 0, "limit": limit})
+        ]
+
+    def partial_row(self, run: int) -> PartialRow | None:
+        """What tasks of a run emitted, of those that succeeded; None if nothing was emitted, nor anything said of it."""
+        return self._row(PartialRow, "get_partial", run=run)
+
+    def partial(self, run: int) -> Row:
+        """The same as answers."""
+        row = self.partial_row(run) or PartialRow(run, "{}", "", "", 0, "")
+        return describe(run, read(row.merged), row.tasks, 0, row.until, row.reached)
 
     def run_row(self, run: int) -> RunRow | None:
         """One run without its arrays, of which there may be ten thousand."""
@@ -133,6 +212,13 @@ class Reader:
         """An owner's runs whose signature begins so, newest first; the newest hundred."""
         found = self._all("earlier_runs", owner=owner, signature=signature)
         return sorted((row["run"] for row in found), reverse=True)[:_EARLIER]
+
+    def alike(self, owner: str, command: Sequence[str], shell: str | None) -> list[int]:
+        """The newest runs of an owner with the same command, before parameters are filled in."""
+        text = json.dumps(list(command), separators=(",", ":"), ensure_ascii=False) if command else None
+        after = self._connection.execute(SQL["last_run"]).fetchone()[0] - _LOOKED
+        found = self._all("alike_runs", owner=owner, command=text, shell=shell, after=after, limit=_ALIKE)
+        return [row["run"] for row in found]
 
     def reused_from(self, run: int) -> int | None:
         """A run that took over results of this one; None if none did."""
@@ -236,6 +322,8 @@ class Reader:
                 if name.startswith(text):
                     number = int(name.split("#")[1].split("@")[0])
                     data = {**event["data"], "attempts": [name]}
+                    if "inputs" in data:
+                        data["inputs"] = {one: local for one, local in data["inputs"].items() if one == name}
                     found.append({**event, "run": run, "task": element, "attempt": number, "data": data})
         found += [event for event in self._chunk_leases(run, element) if attempt in (None, event["attempt"])]
         return sorted(found, key=lambda event: event["seq"])
@@ -371,7 +459,7 @@ def _decoded(row: Row, **columns: Any) -> Row:
 
 def _task(row: Row, values: bool = False) -> Row:
     result = row.pop("result", None)  # up to 64 KiB that only the caller of the function can decode
-    if values and result and len(result) <= MAX_SHOWN_RESULT:
+    if values and result and (len(result) <= MAX_SHOWN_RESULT or result.startswith(START)):  # or it names outputs
         row["result"] = result
     return _decoded(row, live=[], new_files=[], special={})
 

@@ -25,7 +25,7 @@ from shoal.db.named_queries import SQL
 from shoal.db.write_batch import EVENT_BYTES, Batch, clean
 from shoal.engine import changes as rows
 from shoal.engine.commands import RetrySpan
-from shoal.engine.snapshot import FinalRange, LoadedRun, SettledRow, Snapshot
+from shoal.engine.snapshot import FinalRange, KeptRow, LoadedRun, SettledRow, Snapshot
 from shoal.engine.state import SETTLED_KEPT
 from shoal.model.blobs import BlobDrop, BlobRefDrop, BlobRefRow, BlobRow, BlobRows
 from shoal.model.errors import Refused
@@ -41,6 +41,9 @@ KEEP_AUDIT = 180 * 86_400.0  # seconds that uses of tokens, and dead tokens, sta
 KEEP_GONE = 86_400.0  # seconds that a pilot may stay away and still come back for what it held
 RowT = TypeVar("RowT")
 
+_DROP_RUN = (
+    "drop_run", "drop_arrays", "drop_spans", "drop_partial", "drop_growth", "drop_plan", "drop_grown", "note_removed",
+)  # fmt: skip
 _BULK = frozenset({"put_host", "put_pilot", "put_run", "put_chunk", "add_array"})  # of which a batch may have many rows
 _BLOBS: dict[type, str] = {
     BlobRow: "put_blob", BlobRefRow: "put_blob_ref", BlobDrop: "drop_blob", BlobRefDrop: "drop_blob_ref",
@@ -219,7 +222,7 @@ class Database:
             for table in batch.tables:
                 connection.execute(SQL["set_table"], table._asdict())
             for drop in batch.run_drops:
-                for statement in ("drop_run", "drop_arrays", "drop_spans", "note_removed"):
+                for statement in _DROP_RUN:
                     connection.execute(SQL[statement], drop._asdict())
             if batch.events:
                 self._bulk.insert("add_event", batch.events)
@@ -249,16 +252,21 @@ class Database:
     def snapshot(self) -> Snapshot:
         """Everything unfinished, for a starting engine; `settled` oldest first, `done` by run, state and element."""
         runs = self._rows(rows.RunRow, "open_runs")
+        arrays = [row for run in runs for row in self._rows(rows.ArrayRow, "arrays_of_run", run=run.run)]
+        growths = [row for run in runs for row in self._rows(rows.GrowthRow, "get_growth", run=run.run)]
+        with_parents = dict.fromkeys(row.run for row in arrays if '"after' in row.task)
+        with_parents |= dict.fromkeys(row.run for row in growths)
         return Snapshot(
             incarnation=self._meta("incarnation"),
             lease_key=bytes.fromhex(self.connection.execute(SQL["get_meta"], {"key": "lease_key"}).fetchone()[0]),
             next_run=self._one("last_run") + 1,
             next_seq=max(self._one("last_event"), self._meta("oldest_seq") - 1) + 1,
             runs=runs,
-            arrays=[row for run in runs for row in self._rows(rows.ArrayRow, "arrays_of_run", run=run.run)],
+            arrays=arrays,
             tasks=[row for run in runs for row in self._rows(rows.TaskRow, "open_tasks", run=run.run)],
             done=[final for run in runs for final in self._done(run.run)],
             chunks=self._rows(rows.ChunkRow, "all_chunks"),
+            kept=[row for run in with_parents for row in self._rows(KeptRow, "kept_outputs", run=run)],
             pilots=self._rows(rows.PilotRow, "living_pilots"),
             gone=self._rows(rows.PilotRow, "gone_pilots", after=self._meta("started") - KEEP_GONE, limit=GONE_KEPT),
             hosts=self._rows(rows.HostRow, "list_hosts", holders="", limit=HOSTS_KEPT),
@@ -268,6 +276,10 @@ class Database:
             usage=self._rows(rows.UsageRow, "all_usage"),
             places=self._rows(rows.PlaceRow, "all_places"),
             spent=accounts.spent(self.connection, self._meta("started")),
+            partials=[row for run in runs for row in self._rows(rows.PartialRow, "get_partial", run=run.run)],
+            growths=growths,
+            plans=[row for run in runs for row in self._rows(rows.PlanRow, "get_plan", run=run.run)],
+            grown=[row for one in growths for row in self._rows(rows.GrownRow, "grown_files", run=one.run)],
         )
 
     def people(self, now: float) -> PeopleRows:
@@ -287,7 +299,13 @@ class Database:
         if not found:
             return None
         arrays = self._rows(rows.ArrayRow, "arrays_of_run", run=run)
-        return LoadedRun(found[0], arrays, self._rows(rows.TaskRow, "open_tasks", run=run), self._done(run))
+        kept = self._rows(KeptRow, "kept_outputs", run=run)
+        partials = self._rows(rows.PartialRow, "get_partial", run=run)
+        tasks = self._rows(rows.TaskRow, "open_tasks", run=run)
+        growths = self._rows(rows.GrowthRow, "get_growth", run=run)
+        grown = self._rows(rows.GrownRow, "grown_files", run=run) if growths else []
+        plans = self._rows(rows.PlanRow, "get_plan", run=run)
+        return LoadedRun(found[0], arrays, tasks, self._done(run), kept, partials, growths, grown, plans)
 
     def failed_rows(self, run: int, element: int | None = None) -> FailedTasks:
         """What of a run, or of one element, is final without success."""

@@ -32,11 +32,14 @@ KEYS = AcctAdd._fields.index("useful")  # the fields of an accounting row before
 # Rows that replace an earlier version: the statement that writes one, and how many of its first fields are its key.
 _LATEST: dict[type, tuple[str, int]] = {
     rows.RunRow: ("put_run", 1), rows.TaskRow: ("put_task", 2), rows.PilotRow: ("put_pilot", 1),
-    rows.HostRow: ("put_host", 4), rows.UsageRow: ("put_usage", 1), PlaceRow: ("put_place", 3), TokenRow: ("put_token", 1),
+    rows.HostRow: ("put_host", 4), rows.UsageRow: ("put_usage", 1),
+    rows.PartialRow: ("put_partial", 1), rows.GrowthRow: ("put_growth", 1), rows.GrownRow: ("put_grown", 3),
+    rows.PlanRow: ("put_plan", 1),
+    PlaceRow: ("put_place", 3), TokenRow: ("put_token", 1),
 }  # fmt: skip
 _EVERY: dict[type, str] = {  # rows that are all written, in the order given
     rows.ArrayRow: "add_array", rows.PolicyRow: "add_policy", AuditRow: "add_audit", UserRow: "put_user",
-    GroupRow: "put_group", SiteRow: "put_site",
+    rows.NoticeRow: "add_notice", rows.NoticeDrop: "drop_notice", GroupRow: "put_group", SiteRow: "put_site",
 }  # fmt: skip
 _encoder = msgspec.json.Encoder()
 

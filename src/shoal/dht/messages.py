@@ -13,6 +13,7 @@ from shoal.model.lazy_dataclass import dataclass
 
 MAX_CONTACTS = 16  # in one reply
 MAX_KEYS = 200  # in one message
+MAX_ITEMS = 2_000  # in one message with answers to a broadcast
 
 
 @dataclass(frozen=True)
@@ -88,3 +89,39 @@ class Leave:
 
 PeerRequest = Union[FindPeers, FindHolders, Store, HandOver, Withdraw, Leave]
 PeerMessage = Union[PeerRequest, Found, Done]
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """Pass this on to all peers whose ids begin with the same bits as the receiver's, and answer for all of them
+    [LBO D7]."""
+
+    name: str
+    content: str
+    length: int  # how many bits
+    levels: int  # of the tree, that are expected from here on
+    within: float  # seconds in which each may work on its own answer
+
+
+@dataclass(frozen=True)
+class Confirm:
+    """A broadcast for a region of so many bits arrived; `had_it`: it did before, for that region or a larger one."""
+
+    name: str
+    length: int
+    had_it: bool = False
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the peers of a region say to a broadcast; `more`: another message follows, with the numbers."""
+
+    name: str
+    length: int
+    items: list[str] = field(default_factory=list)
+    peers: int = 0  # that answered
+    missing: int = 0  # branches that did not
+    more: bool = False
+
+
+SpreadMessage = Union[Broadcast, Confirm, Answers]

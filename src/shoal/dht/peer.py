@@ -56,10 +56,23 @@ class Find(NamedTuple):
 
 
 class Received(NamedTuple):
-    """A message came from a peer whose certificate names this id."""
+    """A message came from a peer whose certificate names this id. Without an address it is reached by nobody: it is answered,
+    and neither a contact nor a holder."""
 
     sender: Contact
     message: wire.PeerMessage
+
+
+class Failed(NamedTuple):
+    """A message cannot be delivered to this peer: what it was asked is not waited for."""
+
+    id: int
+
+
+class Drop(NamedTuple):
+    """This peer is a member no more."""
+
+    id: int
 
 
 class End(NamedTuple):
@@ -70,7 +83,7 @@ class Tick(NamedTuple):
     """A deadline has come."""
 
 
-Event = Union[Join, Publish, Unpublish, Find, Received, End, Tick]
+Event = Union[Join, Publish, Unpublish, Find, Received, Failed, Drop, End, Tick]
 
 
 # --- actions
@@ -108,6 +121,7 @@ class _Task:
 
     request: int = -1  # of a `Find`; -1: none
     publishes: bool = False
+    joins: bool = False
 
 
 class Peer:
@@ -137,13 +151,19 @@ class Peer:
             for contact in event.contacts:
                 if contact.id != self.own.id and self._is_member(contact.id):
                     self.table.note_told(contact)
-            self._look_for_peers(self.own.id, _Task(), now, actions)
+            self._look_for_peers(self.own.id, _Task(joins=True), now, actions)
         elif isinstance(event, Publish):
             self._to_publish.update(dict.fromkeys(event.keys))
         elif isinstance(event, Unpublish):
             self._unpublish(event.keys, now, actions)
         elif isinstance(event, Find):
             self._find(event, now, actions)
+        elif isinstance(event, Failed):
+            self._on_failed(event.id, now, actions)
+        elif isinstance(event, Drop):
+            self.table.remove(event.id)
+            self.records.remove_holder(event.id)
+            self._on_failed(event.id, now, actions)
         elif isinstance(event, End):
             self._leave(now, actions)
         self._on_time(now, actions)
@@ -170,7 +190,8 @@ class Peer:
             self.table.remove(sender.id)
             self.records.remove_holder(sender.id)
             return
-        self.table.note_seen(sender)
+        if sender.address:
+            self.table.note_seen(sender)
         try:
             if isinstance(message, wire.Found):
                 self._on_found(sender, message, now, actions)
@@ -190,7 +211,7 @@ class Peer:
             actions.append(Send(sender, found))
             return
         if isinstance(message, wire.Store):
-            for key in _keys(message.keys):
+            for key in _keys(message.keys) if sender.address else ():
                 self._keep(key, sender, now + BELIEVED, sender.id, now)
         elif isinstance(message, wire.HandOver):
             if len(message.holders) != len(message.seconds):
@@ -228,7 +249,21 @@ class Peer:
         if len(addresses) > wire.MAX_CONTACTS:
             raise ValueError("too many contacts")
         found = [Contact(parse_key(one.id), one.address) for one in addresses]
-        return [one for one in found if self._is_member(one.id)]
+        return [one for one in found if one.address and self._is_member(one.id)]
+
+    def _on_failed(self, id: int, now: float, actions: list[Action]) -> None:
+        self.table.remove(id)
+        for number in [number for number, waiting in self._waiting.items() if waiting.contact.id == id]:
+            self._give_up(number, now, actions)
+
+    def _give_up(self, number: int, now: float, actions: list[Action]) -> None:
+        waiting = self._waiting.pop(number, None)
+        if waiting is None:
+            return
+        self.table.remove(waiting.contact.id)
+        if waiting.lookup is not None:
+            waiting.lookup.note_failure(waiting.contact.id)
+            self._go_on(waiting.lookup, now, actions)
 
     # --- lookups
     def _find(self, event: Find, now: float, actions: list[Action]) -> None:
@@ -267,6 +302,10 @@ class Peer:
         elif task.publishes:
             self._publishing -= 1
             self._store(lookup, now, actions)
+        elif task.joins:
+            # Those next to us are known now. A broadcast needs somebody in each farther region, too.
+            for bucket in self.table.empty_buckets():
+                self._look_for_peers(key_in_bucket(self.own.id, bucket, self._rng), _Task(), now, actions)
 
     def _ask(
         self, to: Contact, request: wire.PeerRequest, lookup: Optional[Lookup], now: float, actions: list[Action]
@@ -326,11 +365,7 @@ class Peer:
             number, waiting = next(iter(self._waiting.items()))
             if waiting.due > now:
                 break
-            del self._waiting[number]
-            self.table.remove(waiting.contact.id)
-            if waiting.lookup is not None:
-                waiting.lookup.note_failure(waiting.contact.id)
-                self._go_on(waiting.lookup, now, actions)
+            self._give_up(number, now, actions)
         if self._sweep_at <= now and len(self.records):
             self._sweep_at = now + SWEEP
             self.records.expire(now)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from heapq import nsmallest
 from typing import NamedTuple, Optional
 
-from shoal.dht.key import bucket_of
+from shoal.dht.key import BITS, bucket_of
 
 BUCKET_SIZE = 16
 
@@ -71,6 +71,10 @@ class RoutingTable:
     def closest(self, key: int, count: int) -> list[Contact]:
         """The known contacts that are closest to a key, the closest first."""
         return nsmallest(count, self, key=lambda contact: contact.id ^ key)
+
+    def empty_buckets(self) -> list[int]:
+        """The buckets without a contact that are farther away than the closest contact's."""
+        return [number for number in range(min(self._buckets, default=BITS), BITS) if number not in self._buckets]
 
     def note_lookup(self, key: int, now: float) -> None:
         """A lookup of a key refreshes the bucket that the key belongs into."""

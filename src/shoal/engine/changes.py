@@ -39,6 +39,8 @@ class RunRow(NamedTuple):
     nonce: str = ""  # identifies the run in all messages between pilots and server [ADR 0015]
     base: int = 0  # attempt numbers up to this one may have been used by a server that crashed
     max_running: int | None = None  # so many of its tasks run at once at most
+    due: float | None = None  # its deadline, if all its tasks have the same one
+    notify: str = ""  # JSON: URLs and commands that are told of it; empty: none
 
 
 class ArrayRow(NamedTuple):
@@ -267,6 +269,66 @@ class PolicyRow(NamedTuple):
     document: str  # JSON
 
 
+class PartialRow(NamedTuple):
+    """What the tasks of a run emitted, of those that succeeded, reduced and merged."""
+
+    run: int
+    reduce: str  # JSON: name -> how its values are reduced
+    until: str  # the goal
+    reached: str  # the values by which it was reached
+    tasks: int  # that are merged
+    merged: str  # as a contribution's text
+
+
+class PlanRow(NamedTuple):
+    """The planning state of a run that is planned before it starts."""
+
+    run: int
+    stage: str
+    data: str  # JSON: what its steps found
+
+
+class GrowthRow(NamedTuple):
+    """The rules of a run that make tasks of files."""
+
+    run: int
+    rules: str  # JSON: their tables, in order
+    since: float  # when the last file came from outside
+    watching: int  # 1: more may come from there
+    stopped: int  # 1: nothing is made any more
+
+
+class GrownRow(NamedTuple):
+    """A file that a rule took."""
+
+    run: int
+    rule: int  # its place among the rules
+    file: str
+    size: int
+    seen: float
+    element: int  # first element of the task that has it; 0: it waits
+
+
+class NoticeRow(NamedTuple):
+    """Something that a URL or a command is to be told; the row is there until that is done, or given up."""
+
+    seq: int  # of the event that it is about
+    target: str
+    run: int
+    owner: str
+    time: float
+    what: str  # end, first_failure, deadline
+    text: str  # for people
+    data: str  # JSON
+
+
+class NoticeDrop(NamedTuple):
+    """It was told, or given up."""
+
+    seq: int
+    target: str
+
+
 class SpanDrop(NamedTuple):
     """The elements low .. high - 1 are not final any more."""
 
@@ -283,7 +345,8 @@ class RunDrop(NamedTuple):
 
 Change = (
     RunRow | RunDrop | ArrayRow | ArrayTable | TaskRow | Successes | ChunkRow | ChunkDrop | SpanRow | SpanDrop | PilotRow
-    | HostRow | AcctAdd | UsageRow | PlaceRow | PolicyRow | Event | PeopleRow | BlobChange
+    | HostRow | AcctAdd | UsageRow | PlaceRow | PolicyRow | PartialRow | GrowthRow | GrownRow | PlanRow | NoticeRow | NoticeDrop
+    | Event | PeopleRow | BlobChange
 )  # fmt: skip
 
 
@@ -358,3 +421,6 @@ class Outcome:
     changes: list[Change] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
+    offers: list[tuple[int, int, int]] = field(default_factory=list)  # run, first, count: to be accepted when durable
+    is_due: bool = False  # there are rows of notices among the changes
+    is_underway: bool = False  # it brought calls, all of them leased at once: reports of it may come in a moment

@@ -11,6 +11,7 @@ from shoal.model.ids import TaskId
 from shoal.model.lazy_dataclass import dataclass
 from shoal.model.policy import Policy
 from shoal.model.task.spec import Submission
+from shoal.sched.placement.question import Plan
 from shoal.wire.http.requests import SiteStatus
 from shoal.wire.messages import Exchange, Register
 
@@ -29,6 +30,18 @@ class Submit:
     reused: tuple[tuple[int, TaskRow], ...] = ()
     env_file: str = ""
     outcomes: Outcomes = field(default_factory=dict)
+    plan: dict[str, Any] | None = None  # what the steps of its planning are told; None: it starts at once
+
+
+@dataclass(frozen=True)
+class AdvancePlan:
+    """A run leaves the planning state `stage`; `data` is what was found, `reused` results of earlier runs."""
+
+    run: int
+    stage: str
+    to: str
+    data: dict[str, Any] = field(default_factory=dict)
+    reused: tuple[tuple[int, TaskRow], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,6 +61,37 @@ class Add:
     run: int
     first: int
     submission: Submission
+
+
+@dataclass(frozen=True)
+class NoteChance:
+    """A run meets its deadline with this chance, by a forecast that was made just now."""
+
+    run: int
+    chance: float
+
+
+@dataclass(frozen=True)
+class Noticed:
+    """A URL or a command was told of something, or that was given up: `wrong` says why."""
+
+    seq: int
+    target: str
+    place: str  # of it, as the journal may show: an address may hold a secret
+    run: int
+    owner: str
+    what: str
+    tries: int
+    wrong: str = ""
+
+
+@dataclass(frozen=True)
+class TellFiles:
+    """There are these files (names as seen from the run's directory, bytes); `end`: no more will come."""
+
+    run: int
+    files: tuple[tuple[str, int], ...] = ()
+    end: bool = False
 
 
 @dataclass(frozen=True)
@@ -123,9 +167,10 @@ class Enrol:
 
 @dataclass(frozen=True)
 class Talk:
-    """An exchange of a pilot."""
+    """An exchange of a pilot. `is_sealed`: it came by way of its leader, without its session, and its seal was checked."""
 
     exchange: Exchange
+    is_sealed: bool = False
 
 
 @dataclass(frozen=True)
@@ -210,6 +255,13 @@ class ReportSite:
 
 
 @dataclass(frozen=True)
+class UsePlan:
+    """Direct tasks to sites by this plan; None: by none."""
+
+    plan: Plan | None
+
+
+@dataclass(frozen=True)
 class Tick:
     """Time passed."""
 
@@ -223,5 +275,6 @@ class Resume:
 
 Command = (
     Submit | Accept | Add | Close | PollRun | Cancel | Retry | Signal | SetFields | Remove
-    | Enrol | Talk | Watch | Look | Expel | Regroup | SetPolicy | Drain | Bury | ReportSite | Tick | Resume
+    | Enrol | Talk | Watch | Look | Expel | Regroup | SetPolicy | Drain | Bury | ReportSite | Tick | Resume | Noticed
+    | NoteChance | TellFiles | AdvancePlan | UsePlan
 )  # fmt: skip

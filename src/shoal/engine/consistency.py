@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from shoal.engine.locality.consistency import check_data
 from shoal.engine.matching.classes import Leasable, key_of
-from shoal.engine.records import SHARED, Array, Lane, Run, RunBound
+from shoal.engine.pilots.mesh import peer_id, takes_part
+from shoal.engine.records import SHARED, Array, Run
+from shoal.engine.run_bound import Lane, RunBound
 from shoal.engine.state import State
 from shoal.engine.tasks.dependencies import is_open, target_text
 from shoal.engine.tasks.divisible import check_work
+from shoal.engine.tasks.growth import check_growth
 from shoal.engine.why.runs_and_tasks import why_task
 from shoal.model.rangeset import RangeSet
 from shoal.model.states import PilotState, Rerun, TaskState
@@ -26,31 +30,50 @@ def check(state: State) -> list[str]:
         if run.live != sum(array.live for array in run.arrays):
             wrong.append(f"r{run.number}: live tasks do not add up")
         if run.bound is not None:
-            wrong += _bound(run, run.bound)
+            wrong += _bound(run, run.arrays, run.bound)
+        for name, bound in run.categories.items():
+            those = [
+                array for array in run.arrays if array.spec.category is not None and array.spec.category.name == name
+            ]
+            wrong += _bound(run, those, bound)
         if done != run.settled:
             wrong.append(f"r{run.number}: {done} elements done, {run.settled} counted by state")
-        if not run.open and (run.finished is not None) != (run.settled == run.total):
+        grows = run.growth is not None and run.growth.is_open
+        if not run.open and not grows and (run.finished is not None) != (run.settled == run.total):
             wrong.append(f"r{run.number}: finished={run.finished} with {run.settled} of {run.total}")
         wrong += check_work(run)
+        wrong += check_growth(run)
         if sum(array.succeeded for array in run.arrays) != run.finals.get("succeeded", 0):
             wrong.append(f"r{run.number}: successes do not add up")
     wrong += _pilots(state)
+    wrong += check_data(state)
     for cls in state.queue:
         if cls.head() is not None and cls.listed is None:
             wrong.append(f"class {cls.key} has work but no position in the queue")
     wrong += [f"{kind}: what all records share while it is empty was filled" for kind in SHARED if len(kind)]
     wrong += _accounting(state)
+    wrong += _meshes(state)
     for attempt, task in state.orphans.items():
         if attempt not in task.live or task.live[attempt].orphaned is None:
             wrong.append(f"orphan {attempt} is not live or has no deadline")
     return wrong
 
 
-def _bound(run: Run, bound: RunBound) -> list[str]:
-    """Count the lanes of a run anew, and what is live in none."""
+def _meshes(state: State) -> list[str]:
+    """Find the members of each mesh anew."""
+    wanted: dict[tuple[str, str], set[str]] = {}
+    for pilot in state.pilots.values():
+        if takes_part(pilot):
+            wanted.setdefault((pilot.site, pilot.holder), set()).add(peer_id(state, pilot.name))
+    found = {key: {*roster.members, *roster.shut_out} for key, roster in state.meshes.items()}
+    return [] if found == wanted else ["the members of meshes are not the pilots that take part"]
+
+
+def _bound(run: Run, arrays: list[Array], bound: RunBound) -> list[str]:
+    """Count the lanes of these arrays of a run anew, and what is live in none."""
     found: dict[int, tuple[Lane, int]] = {}
     alone = 0
-    for array in run.arrays:
+    for array in arrays:
         parts = [(chunk.lane, len(chunk.left)) for chunk in array.chunks]
         parts += [(task.lane, 1) for task in array.tasks.values() if task.live]
         for lane, count in parts:
@@ -69,7 +92,7 @@ def _bound(run: Run, bound: RunBound) -> list[str]:
 def _array(state: State, array: Array) -> list[str]:
     wrong: list[str] = []
     name = f"r{array.run.number}[{array.first}+{array.count}]"
-    live = RangeSet((e, e + 1) for e, t in array.tasks.items() if t.live)
+    live = RangeSet([(e, e + 1) for e, t in array.tasks.items() if t.live])
     for chunk in array.chunks:
         wrong += [f"{name}: element {e} is in a chunk and elsewhere" for e in chunk.left if e in live]
         for low, high in chunk.left.ranges():
@@ -80,6 +103,8 @@ def _array(state: State, array: Array) -> list[str]:
     total = len(array.todo) + len(array.done) + len(live)
     if total != array.count or any(e in array.todo or e in array.done for e in live):
         wrong.append(f"{name}: todo {len(array.todo)} + done {len(array.done)} + live {len(live)} is not {array.count}")
+    if array.failed > len(array.done) - array.succeeded:
+        wrong.append(f"{name}: {array.failed} failed counted, {len(array.done) - array.succeeded} did not succeed")
     if array.live != len(live):
         wrong.append(f"{name}: {array.live} live counted, {len(live)} found")
     if array.cls is not None and not array.cls.is_forgotten and array.cls.key != key_of(array, array.spec):
@@ -91,11 +116,14 @@ def _array(state: State, array: Array) -> list[str]:
             wrong.append(f"{name}: element {element} is ready, but not offered in its own class")
     if Leasable(array, 0).has_ready() and not array.queued:
         wrong.append(f"{name}: has ready elements but is in no class")
-    named = {p.first: p for p in array.run.arrays if p.spec.name}
-    unmet = {first for first, p in named.items() if p.spec.name in array.spec.after and not p.complete}
-    over = {first for first in array.unmet - unmet if named[first].is_over or first not in named}
-    if array.todo and (not unmet <= array.unmet or over):
-        wrong.append(f"{name}: waits for {array.unmet}, should for {unmet}")
+    if array.queued and array.spec.content and array.inputs is None:
+        wrong.append(f"{name}: is offered, and not looked up by its files")
+    if array.todo and (array.unmet or array.spec.after):
+        named = {p.first: p for p in array.run.arrays if p.spec.name}
+        unmet = {first for first, p in named.items() if p.spec.name in array.spec.after and not p.complete}
+        over = {first for first in array.unmet - unmet if first not in named or named[first].is_over}
+        if not unmet <= array.unmet or over:
+            wrong.append(f"{name}: waits for {array.unmet}, should for {unmet}")
     for target in array.awaits if array.todo else ():
         run = target if isinstance(target, int) else target.run
         if not is_open(state, target) or array not in state.dependents.get(run, {}).get(target, ()):
@@ -148,7 +176,7 @@ def _pilots(state: State) -> list[str]:
             wrong.append(f"{pilot.name}: {pilot.chunked} elements in chunks counted")
         if (pilot.parked is not None) != (pilot.name in state.parked):
             wrong.append(f"{pilot.name}: waits, or not, and is not, or is, among those that wait")
-        free = replace(free, cores=free.cores + lent)
+        free = replace(free, cores=free.cores + lent) if lent else free
         if (lent, sum(live.lends for live in pilot.live.values())) != (pilot.lent, pilot.lending):
             wrong.append(f"{pilot.name}: {pilot.lent} cores lent, should be {lent}")
         if free != pilot.free:
@@ -181,7 +209,8 @@ def _accounting(state: State) -> list[str]:
                         continue
                     cores[run.owner, attempt.site] += 0 if attempt.lends else attempt.needs.cores
                     shares[run.owner] += attempt.cores
-                    licences.update(dict(attempt.needs.licences))
+                    if attempt.needs.licences:
+                        licences.update(dict(attempt.needs.licences))
             for chunk in array.chunks:
                 cores[run.owner, state.pilots[chunk.pilot].site] += needs.cores * len(chunk.left)
                 licences.update({name: count * len(chunk.left) for name, count in needs.licences})

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from math import inf
 from random import Random
 from typing import Any, NamedTuple
 
+from shoal.engine import planning
 from shoal.engine.changes import Outcome
 from shoal.engine.commands import (
     Accept,
     Add,
+    AdvancePlan,
     Bury,
     Cancel,
     Close,
@@ -18,6 +21,8 @@ from shoal.engine.commands import (
     Enrol,
     Expel,
     Look,
+    NoteChance,
+    Noticed,
     PollRun,
     Regroup,
     Remove,
@@ -29,7 +34,9 @@ from shoal.engine.commands import (
     Signal,
     Submit,
     Talk,
+    TellFiles,
     Tick,
+    UsePlan,
     Watch,
 )
 from shoal.engine.consistency import check
@@ -38,21 +45,30 @@ from shoal.engine.matching.demand import Demand, demand_of
 from shoal.engine.matching.pilot_attributes import all_facts
 from shoal.engine.pilots import exchange, losses, orders, server_pause, site_reports
 from shoal.engine.pilots.machines import Machines, machines_of
+from shoal.engine.placement import preference
+from shoal.engine.placement.question import question_of
+from shoal.engine.placement.weather import observe, weather_rows
 from shoal.engine.policy import apply_policy
 from shoal.engine.restore import load, restore
 from shoal.engine.snapshot import LoadedRun, Snapshot
 from shoal.engine.state import KEEP_FINISHED, State
-from shoal.engine.tasks import failures, manual_retry, nested, remove, runs, set_fields
+from shoal.engine.tasks import deadlines, failures, goals, manual_retry, nested, partial, remove, runs, set_fields
 from shoal.engine.tasks.checkpoints import digests_of
 from shoal.engine.why.pilots_and_sites import why_owner, why_site
 from shoal.engine.why.ready_task import widest_ban
 from shoal.engine.why.reason import Reason, is_impossible
 from shoal.engine.why.runs_and_tasks import why, why_run
+from shoal.engine.windows import window as windows
+from shoal.engine.windows.site_window import SiteWindow
 from shoal.model.errors import REFUSALS, InternalError
 from shoal.model.ids import TaskId, start_count
 from shoal.model.policy import Rule
+from shoal.model.task.spec import Needs
 from shoal.model.timing import Timing
 from shoal.sched.ban import Banned
+from shoal.sched.fit import how_many
+from shoal.sched.placement.question import Question
+from shoal.sched.placement.weather import EVERY
 from shoal.sched.quota import Standing
 from shoal.wire.messages import TagValue
 
@@ -76,13 +92,17 @@ class Engine:
             Accept: lambda c: runs.accept(self.state, c),
             Add: lambda c: runs.add(self.state, c),
             Close: lambda c: runs.close(self.state, c),
+            AdvancePlan: lambda c: planning.advance(self.state, c),
+            TellFiles: lambda c: runs.tell_files(self.state, c),
+            NoteChance: lambda c: deadlines.note_chance(self.state, c),
+            Noticed: lambda c: runs.noticed(self.state, c),
             PollRun: lambda c: runs.note_poll(self.state, c),
             Cancel: lambda c: runs.cancel(self.state, c),
             Retry: lambda c: manual_retry.retry(self.state, c),
             SetFields: lambda c: set_fields.set_fields(self.state, c),
             Remove: lambda c: remove.remove(self.state, c),
             Enrol: lambda c: exchange.enrol(self.state, c),
-            Talk: lambda c: exchange.talk(self.state, c.exchange),
+            Talk: lambda c: exchange.talk(self.state, c.exchange, c.is_sealed),
             Signal: lambda c: orders.signal(self.state, c),
             Watch: lambda c: orders.watch(self.state, c),
             Look: lambda c: orders.look(self.state, c),
@@ -92,6 +112,7 @@ class Engine:
             Drain: lambda c: losses.drain(self.state, c),
             Bury: lambda c: losses.bury(self.state, c),
             ReportSite: lambda c: site_reports.report(self.state, c),
+            UsePlan: lambda c: preference.use_plan(self.state, c),
             Tick: lambda c: self._tick(),
             Resume: lambda c: server_pause.resume(self.state, c),
         }
@@ -101,6 +122,7 @@ class Engine:
         losses.watch(self.state)
         losses.clear_pilots(self.state)
         runs.close_abandoned(self.state)
+        runs.grow_in_time(self.state)
         failures.release_avoiding(self.state)
         visibility.ask_again_in_time(self.state)
         prefetch.look_after(self.state)
@@ -119,12 +141,16 @@ class Engine:
         state.pilot_zip, state.keeper, state.trouble = before.pilot_zip, before.keeper, before.trouble
         state.finished = before.finished  # a counter of the metrics: it may not go back
         state.site_reports = before.site_reports
+        state.weathers, state.observed = before.weathers, before.observed
         state.enrolled = before.enrolled  # a registration that is repeated is the same pilot, if it was committed
         for name, gone in state.gone.items():
             gone.heir = before.gone[name].heir if name in before.gone else ""
         for name, pilot in state.pilots.items():
             if name in before.pilots:  # the last log lines of attempts that they reported may still come
                 pilot.ended, pilot.batches = before.pilots[name].ended, before.pilots[name].batches
+        for mesh, window in before.windows.items():  # its next leader has a greater term
+            state.windows.setdefault(mesh, SiteWindow()).named = window.named
+        state.data.take_over(before.data, state.pilots)
         state.unreconciled = set()  # no lease is missing from the database, so no pilot need be waited for
         state.out, state.now = Outcome(), now
         state.emit("engine_rebuilt", why=why)
@@ -141,12 +167,20 @@ class Engine:
             if state.out.changes or state.out.answers:
                 raise InternalError(f"{type(command).__name__} was refused after it had changed something") from refusal
             raise
-        if state.ended:
+        if now >= state.observed + EVERY:
+            observe(state)
+        if state.emitting:
+            goals.settle_changed(state)
+        while state.ended or state.ready_noops:
+            runs.settle_noops(state)
             runs.settle_dependents(state)
+        if state.windows:
+            windows.look_after(state)
         if not isinstance(command, Talk):
             state.news += 1  # what an exchange may bring for other pilots is counted where it happens
         rounds.serve_parked(state)
         if state.unwritten:
+            state.out.is_underway = all(array.spec.function and not array.todo for array in state.unwritten)
             runs.hold_back(state)
         if isinstance(command, Tick):
             self._forget(now)
@@ -161,7 +195,8 @@ class Engine:
             times.append(pilot.seen + (state.timing.lease if pilot.suspect else state.timing.suspect) + 0.001)
             if pilot.parked is not None:
                 times.append(pilot.parked_until)
-        times += [t.live[a].orphaned or state.now for a, t in state.orphans.items()]
+        rights = (t.live[a].orphaned or state.now for a, t in state.orphans.items())
+        times += [until for until in rights if until < inf]  # those in windows end with their window
         times += [run.finished + KEEP_FINISHED for run in state.runs.values() if run.finished is not None]
         times += [run.last_poll + runs.ABANDONED + 0.001 for run in state.runs.values() if runs.may_be_abandoned(run)]
         if state.unreconciled:
@@ -169,6 +204,14 @@ class Engine:
         if state.suspects:
             times.append(state.now + MAKE_WAY)
         times += state.overtaken.values()
+        growing = (run.growth.due() for run in state.runs.values() if run.growth is not None and run.finished is None)
+        times += [due for due in growing if due is not None]
+        for number in state.emitting:
+            emitting = state.runs.get(number)
+            times += [goals.due(emitting.partial)] if emitting is not None and emitting.partial is not None else []
+        times += state.data.again.values()
+        held = windows.next_look(state)
+        times += [held] if held is not None else []
         due = rounds.next_turn(state)
         if due is not None:
             times.append(due)
@@ -186,7 +229,22 @@ class Engine:
     def load(self, loaded: LoadedRun) -> None:
         """Bring a finished run back into memory, to be retried."""
         if loaded.run.run not in self.state.runs:
-            load(self.state, [loaded.run], loaded.arrays, loaded.tasks, loaded.done)
+            run, arrays, tasks, done, kept, partials, growths, grown, plans = loaded
+            load(
+                self.state, [run], arrays, tasks, done, kept=kept, partials=partials, growths=growths, grown=grown, plans=plans
+            )  # fmt: skip
+
+    def note_no_space(self, pilot: str, why: str) -> None:
+        """The server has no space for what a pilot brings: it tries again, and people are told why they wait."""
+        found = self.state.pilots.get(pilot)
+        if found is not None:
+            found.no_space = (self.state.now, why)
+
+    def note_plan(self, run: int, why: str) -> None:
+        """What a run waits for in its planning state: people are told."""
+        found = self.state.runs.get(run)
+        if found is not None and found.plan is not None:
+            found.plan.note = why
 
     # --- facts that only the server knows; unlike commands they may be set while the state is rebuilt
     def describe_server(
@@ -234,10 +292,32 @@ class Engine:
         self.state.now = now
         return demand_of(self.state, owner)
 
+    def placement_question(self, now: float) -> Question | None:
+        """What a plan of where tasks go is asked; None: there is nothing to plan."""
+        self.state.now = now
+        return question_of(self.state)
+
+    def weather(self, owner: str, now: float) -> dict[str, Any]:
+        """The weather of the sites that an owner may use."""
+        self.state.now = now
+        return weather_rows(self.state, owner)
+
+    def slots_for(self, owner: str, needs: Needs) -> int:
+        """How many tasks with these needs the pilots that serve an owner can run at once, if nothing else ran there."""
+        serving = [
+            pilot for pilot in self.state.pilots.values() if self.state.serves(pilot, owner) and not pilot.draining
+        ]
+        return sum(how_many(needs, pilot.room) for pilot in serving)
+
     def machines(self, run: int, now: float) -> Machines:
         """Where the tasks of a run run, what they take, and what is asked of its owner's sites."""
         self.state.now = now
         return machines_of(self.state, run)
+
+    def partial(self, run: int) -> dict[str, Any] | None:
+        """What the tasks of a run emitted so far; None of a run that is not in memory."""
+        found = self.state.runs.get(run)
+        return partial.view(found) if found is not None else None
 
     def why(self, target: int | TaskId | str, now: float) -> tuple[str, list[Reason]]:
         """State and reasons of a run, task or pilot."""

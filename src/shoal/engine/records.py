@@ -7,31 +7,38 @@ that have a row: live ones, and ready ones with a history. Nothing finished is k
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right, insort_right
 from collections import OrderedDict, deque
 from collections.abc import Sized
 from dataclasses import field, replace
-from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from shoal.dht.peers import PEER_TAG
+from shoal.engine.changes import PlanRow
+from shoal.engine.run_bound import Lane, RunBound
 from shoal.engine.shared_empty import EmptyDict, EmptyList, EmptyRanges, EmptySet
 from shoal.engine.spec_digest import trait_of
+from shoal.engine.task_overrides import TaskOverrides
 from shoal.model.ids import AttemptId, TaskId
 from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import KEPT_REPLIES
 from shoal.model.rangeset import RangeSet
-from shoal.model.states import PilotState, TaskState
+from shoal.model.states import UNFINISHED, PilotState, TaskState
 from shoal.model.task.spec import FIELDS, Needs, Spec
 from shoal.model.task.visible import View
 from shoal.wire.messages import PROTOCOL, Capacity, Order, Reply, TagValue
 
 if TYPE_CHECKING:
+    from shoal.engine.locality.index import ArrayInputs
     from shoal.engine.matching.classes import TaskClass
     from shoal.engine.matching.element_order import ElementOrder
     from shoal.engine.matching.eligibility import Eligibility
     from shoal.engine.matching.lease_message import SharedLease
     from shoal.engine.pilots.lease_proofs import Proofs
     from shoal.engine.tasks.divisible import Work
+    from shoal.engine.tasks.growth import Growth
+    from shoal.engine.tasks.partial import Partial
 
 NOT_QUEUED = 0  # in place of the serial of an entry
 NESTED = 4e9  # more than two priorities can differ by
@@ -54,8 +61,9 @@ class ClassKey(NamedTuple):
     avoid_sites: tuple[str, ...] = ()
     alone: bool = False  # it must be the only task of its pilot
     visible: tuple[View, ...] = ()  # what a pilot must see
-    run: int = 0  # the run whose `max_running` bounds it; 0: none does
+    run: int = 0  # the run whose `max_running`, or limit of a category, bounds it; 0: none does
     depth: int = 0  # how many tasks wait above it, each for the next
+    category: str = ""  # of that run, whose limit bounds it
 
     @property
     def level(self) -> float:
@@ -64,54 +72,8 @@ class ClassKey(NamedTuple):
         return self.priority + NESTED * self.depth
 
 
-class FailedAt(NamedTuple):
-    """Where an attempt failed."""
-
-    host: str
-    site: str
-    holder: str
-
-
 NO_NEEDS = Needs(cores=0)
-
-
-def due_by(spec: Spec, created: float) -> float:
-    """The deadline of a spec in a run that was created then; endless if it has none."""
-    delay, moment = spec.deadline
-    if delay is not None:
-        return created + delay
-    return moment if moment is not None else inf
-
-
-@dataclass(slots=True)
-class TaskOverrides:
-    """What makes a task differ from its array after failures, losses and checkpoints."""
-
-    memory: int = 0  # bytes it gets instead of what it asked for, after it ran out of memory
-    base: int = 0  # bytes that the cap of that is counted from, if it asked for none
-    raises: int = 0  # of memory
-    avoid: list[str] = field(default_factory=list)  # hosts it is not sent to again
-    refunds: int = 0  # failures that cost it no retry
-    stagings: int = 0  # failures of staging that cost it none
-    files: dict[str, str] = field(default_factory=dict)  # its checkpoint: name -> digest
-    part: int = 0  # checkpoints so far that ended an attempt
-    idle_parts: int = 0  # of those, the last ones that brought it no further
-    saved_by: str = ""  # the attempt whose checkpoint arrived while it ran, and
-    saved_number: int = 0  # its number, and
-    began_with: dict[str, str] = field(default_factory=dict)  # the files that this attempt began with
-    avoid_sites: list[str] = field(default_factory=list)  # it is tried at another site first
-    failed_at: list[FailedAt] = field(default_factory=list)  # where failures may have been the host's fault
-    alone: bool = False  # pilots were lost that held it among others: its next attempt shows whether it is to blame
-    changed: dict[str, Any] = field(default_factory=dict)  # task fields that a person gave it since, as they were given
-
-    @property
-    def is_apart(self) -> bool:
-        """True if matching has to treat it as a class of its own."""
-        return bool(self.memory or self.avoid or self.avoid_sites or self.alone or self.changed)
-
-    def avoids(self, host: str, site: str) -> bool:
-        """True if it is to be tried elsewhere first."""
-        return host in self.avoid or site in self.avoid_sites
+MESH = "mesh:"  # before site and owner or group: the holder of attempts in a window, in place of a pilot's name
 
 
 @dataclass(slots=True)
@@ -138,14 +100,6 @@ class Attempt:
     is_ahead: bool = False  # no slot was free for it when it was leased
     needs: Needs = NO_NEEDS  # what it takes of its pilot, also if its task was given others since
     lends: bool = False  # it waits for other tasks, which may have its cores meanwhile
-
-
-@dataclass(slots=True, eq=False)
-class Lane:
-    """Calls of a run with `max_running` that a pilot makes one after another: together they count as one."""
-
-    name: str  # the attempt that it began with
-    left: int = 0  # calls that are live
 
 
 @dataclass(slots=True)
@@ -234,7 +188,18 @@ NO_PARENTS: set[int] = EmptySet()
 NO_CHILDREN: list[Array] = EmptyList()
 NO_CHUNKS: list[Chunk] = EmptyList()
 NO_WORKS: dict[str, Work] = EmptyDict()
-SHARED: tuple[Sized, ...] = (NO_ELEMENTS, NO_TASKS, NO_TARGETS, NO_APART, NO_PARENTS, NO_CHILDREN, NO_CHUNKS, NO_WORKS)
+NO_CATEGORIES: dict[str, RunBound] = EmptyDict()
+SHARED: tuple[Sized, ...] = (
+    NO_ELEMENTS,
+    NO_TASKS,
+    NO_TARGETS,
+    NO_APART,
+    NO_PARENTS,
+    NO_CHILDREN,
+    NO_CHUNKS,
+    NO_WORKS,
+    NO_CATEGORIES,
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -245,7 +210,7 @@ class Array:
     first: int
     count: int
     spec: Spec
-    todo: RangeSet = field(default_factory=RangeSet)
+    todo: RangeSet = field(default_factory=RangeSet)  # changed by `put_todo` and `take_todo` only
     done: RangeSet = NO_ELEMENTS  # changed by `add_done` and `take_done` only
     succeeded: int = 0
     tasks: dict[int, Task] = NO_TASKS  # filled by `enter_task` only
@@ -261,9 +226,25 @@ class Array:
     apart: dict[int, int] = NO_APART
     sequence: ElementOrder | None = None  # order of its elements, if the submitter gave one [DIANE U10]
     cls: TaskClass | None = None
+    held: bool = False  # no pilot gets it: it does nothing, or comes when everything else of the run has ended
+    failed: int = 0  # elements that failed or are lost
     since: float = 0.0  # when its elements became ready
+    way: float = 0.0  # seconds from its beginning to the end of its run, by the longest way; 0 outside of workflows
     known_trait: str = ""
     shared_lease: SharedLease | None = None
+    inputs: ArrayInputs | None = None  # once its tasks are ready, if their files have content
+
+    def put_todo(self, low: int, high: int) -> None:
+        """Elements low .. high - 1 are neither live nor final any more."""
+        self.todo.add_range(low, high)
+        if self.inputs is not None:
+            self.inputs.index.became_ready(self.inputs, low, high)
+
+    def take_todo(self, low: int, high: int) -> None:
+        """They are live or final."""
+        self.todo.remove_range(low, high)
+        if self.inputs is not None:
+            self.inputs.index.was_taken(self.inputs, low, high, is_last=not self.todo)
 
     @property
     def trait(self) -> str:
@@ -317,7 +298,7 @@ class Array:
     @property
     def due(self) -> float:
         """Its deadline; without one it comes after all that have one."""
-        return due_by(self.spec, self.run.created)
+        return self.spec.due(self.run.created)
 
     def first_plain(self) -> int:
         """The next element to be leased, of those in the array's own class."""
@@ -339,14 +320,25 @@ class Array:
     @property
     def waiting(self) -> bool:
         """True if its elements wait for parents."""
+        return bool(self.unmet or self.awaits or self.held)
+
+    @property
+    def waits_for_others(self) -> bool:
+        """True if something that it waits for is not over."""
         return bool(self.unmet or self.awaits)
+
+    @property
+    def bound(self) -> RunBound | None:
+        """What limits how many of its elements run at once with others of its run."""
+        category = self.spec.category
+        return self.run.bound if category is None else self.run.categories[category.name]
 
     def count_live(self, by: int, lane: Lane | None = None) -> None:
         """Tasks got their first live attempt, or lost their last; `lane` is the one that they are in."""
         self.live += by
         self.run.live += by
-        if self.run.bound is not None:
-            self.run.bound.count(by, lane)
+        if (bound := self.bound) is not None:
+            bound.count(by, lane)
 
     @property
     def complete(self) -> bool:
@@ -379,30 +371,16 @@ def _low(chunk: Chunk) -> int:
 
 
 @dataclass(slots=True, eq=False)
-class RunBound:
-    """How many tasks of a run may run at once. Kept apart from the run, because classes refer to it for longer.
+class Plan:
+    """How far a run is planned [SPHINX S1]."""
 
-    A task that is leased counts as one that runs. Short calls would then cost a message each, so neighbours are leased as
-    a lane: their pilot makes them one after another, and they count as one [ADR 0026].
-    """
+    stage: str  # its planning state
+    data: dict[str, Any]  # what the steps were told and found
+    note: str = ""  # why it waits there; not kept
 
-    most: int
-    taken: int = 0  # lanes, and live tasks in none
-    classes: list[TaskClass] = field(default_factory=list)  # those of the run: they have no work while it is full
-
-    @property
-    def left(self) -> int:
-        """How many more may be leased."""
-        return self.most - self.taken
-
-    def count(self, by: int, lane: Lane | None) -> None:
-        """Tasks became live, or ended."""
-        if lane is None:
-            self.taken += by
-            return
-        was_there = lane.left > 0
-        lane.left += by
-        self.taken += (lane.left > 0) - was_there
+    def row(self, run: int) -> PlanRow:
+        """As the database keeps it."""
+        return PlanRow(run, self.stage, json.dumps(self.data))
 
 
 @dataclass(slots=True, eq=False)
@@ -432,9 +410,21 @@ class Run:
     base: int = 0  # attempt numbers up to this one may have been used by a server that crashed
     parent: TaskId | None = None  # the task that submitted it
     depth: int = 0  # how many tasks wait above it, each for the next
+    measured: int = -1  # tasks that were final when the ways of its arrays were measured; -1: they were not
     firsts: list[int] = field(default_factory=list)
     bound: RunBound | None = None  # of a run with `max_running`
+    kept: dict[str, str] = field(default_factory=dict)  # outputs that others of its tasks may read -> their content
+    kept_inside: dict[str, list[str]] = field(default_factory=dict)  # those that are directories -> names of the files
+    categories: dict[str, RunBound] = NO_CATEGORIES  # by name; filled by `add_array` only
+    lasts: list[Array] = NO_CHILDREN  # with the role `final`; filled by `add_array` only
+    services: list[Array] = NO_CHILDREN  # with the role `service`; as `lasts`
     works: dict[str, Work] = NO_WORKS  # divisible ones, by the name of their table
+    due: float | None = None  # its deadline, if all its tasks have the same one
+    is_at_risk: bool = False  # it was said that it may miss it
+    notify: tuple[str, ...] = ()  # URLs and commands that are told of it
+    partial: Partial | None = None  # what its tasks emitted; None: nothing was, and nothing was said of it
+    plan: Plan | None = None  # None: it was not planned by the server
+    growth: Growth | None = None  # rules that make tasks of files; None: it has none
 
     def array_of(self, element: int) -> Array | None:
         """The array an element belongs to."""
@@ -443,6 +433,11 @@ class Run:
             return None
         array = self.arrays[at]
         return array if element < array.first + array.count else None
+
+    @property
+    def is_planning(self) -> bool:
+        """True if nothing of it may start yet."""
+        return self.plan is not None and self.plan.stage != UNFINISHED
 
     @property
     def max_running(self) -> int | None:
@@ -509,6 +504,7 @@ class Pilot:
     renewing: str = ""  # digest of the code that it was ordered to become
     leaving: bool = False  # it ends by its own decision
     suspect: bool = False
+    no_space: tuple[float, str] = (float("-inf"), "")  # when the server had no space for what it brings, and why
     is_reconciled: bool = True  # False until it has sent its held list to this incarnation
     may_be_stale: bool = False  # an exchange without acknowledgement of a reply of this incarnation may be from before
     lone: AttemptId | None = None  # held alone, to see whether the pilot is lost again: nothing else is leased here
@@ -564,9 +560,14 @@ class Pilot:
         return self.owner or f"@{self.group}"
 
     @property
+    def mesh(self) -> str:
+        """By which attempts that were granted to its mesh name their holder; empty: it is in none."""
+        return f"{MESH}{self.site}/{self.holder}" if self.bound and self.tags.get(PEER_TAG) else ""
+
+    @property
     def names(self) -> tuple[str, ...]:
-        """Its own name, and those that it had before."""
-        return (self.name, *self.former)
+        """Its own name, those that it had before, and that of its mesh, whose tasks it may have been given."""
+        return (self.name, *self.former, self.mesh) if self.mesh else (self.name, *self.former)
 
     def note_class(self, serial: int, is_first: bool) -> None:
         """Note that it was leased tasks of a class; `is_first`: it held nothing before."""
@@ -581,18 +582,3 @@ class Pilot:
         self.replies[reply.seq] = reply
         while len(self.replies) > KEPT_REPLIES:
             del self.replies[next(iter(self.replies))]  # the one answered first: a parked exchange is answered late
-
-
-@dataclass(slots=True)
-class EndedPilot:
-    """What is remembered of a pilot that ended: it may come back for what it held, if it can prove its identity."""
-
-    session: str
-    former: list[str]
-    holder: str
-    token: str
-    ended: float
-    reason: str
-    revoked: bool
-    bound: bool = False  # its session was good over TLS only
-    heir: str = ""  # the pilot as which it came back: no other can

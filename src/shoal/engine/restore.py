@@ -7,34 +7,41 @@ has passed [protocol 10; promise I7].
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
-from shoal.engine.changes import ArrayRow, ChunkRow, PilotRow, RunRow, TaskRow
+from shoal.engine.changes import ArrayRow, ChunkRow, GrownRow, GrowthRow, PartialRow, PilotRow, PlanRow, RunRow, TaskRow
+from shoal.engine.ended_pilot import EndedPilot
 from shoal.engine.matching.chunks import enter
 from shoal.engine.matching.grant import attach
+from shoal.engine.pilots.mesh import enter as enter_mesh
+from shoal.engine.planning import restore as restore_plan
 from shoal.engine.policy.accounting import Accounting
 from shoal.engine.records import (
+    MESH,
     NO_NEEDS,
     Array,
     Attempt,
     Chunk,
-    EndedPilot,
-    FailedAt,
-    Lane,
     Pilot,
     Run,
-    RunBound,
     Task,
-    TaskOverrides,
 )
-from shoal.engine.snapshot import FinalRange, Snapshot
+from shoal.engine.run_bound import Lane, RunBound
+from shoal.engine.snapshot import FinalRange, KeptRow, Snapshot
 from shoal.engine.state import State
+from shoal.engine.task_overrides import FailedAt, TaskOverrides
 from shoal.engine.tasks.dependencies import enter as enter_dependency
 from shoal.engine.tasks.divisible import enter_work
+from shoal.engine.tasks.growth import restore as restore_growth
+from shoal.engine.tasks.kept_outputs import keep_outputs
+from shoal.engine.tasks.layout import add_array, link, make_array, meet, release_begun
 from shoal.engine.tasks.nested import place
-from shoal.engine.tasks.runs import add_array, link, make_array, meet, release_begun
+from shoal.engine.tasks.partial import restored
+from shoal.engine.tasks.runs import hold_lasts
+from shoal.engine.windows.window import enter as enter_window
 from shoal.model.ids import PARENT, AttemptId, TaskId
 from shoal.model.rangeset import RangeSet
 from shoal.model.states import PilotState, Rerun, TaskState
@@ -54,6 +61,7 @@ def restore(snapshot: Snapshot, timing: Timing, rng: Random, now: float, state_d
     for row in snapshot.pilots:
         pilot = state.pilots[row.pilot] = _pilot(row, now)
         state.sessions[row.session] = row.pilot
+        enter_mesh(state, pilot)
     for row in snapshot.gone:
         state.gone[row.pilot] = EndedPilot(
             row.session,
@@ -64,6 +72,9 @@ def restore(snapshot: Snapshot, timing: Timing, rng: Random, now: float, state_d
             row.reason,
             bool(row.revoked),
             bool(row.bound),
+            host=row.host,
+            identity=row.identity,
+            site=row.site,
         )
     state.hosts = {(row.identity, row.owner, row.grp, row.site): row for row in snapshot.hosts}
     state.groups.update(snapshot.groups)
@@ -79,7 +90,10 @@ def restore(snapshot: Snapshot, timing: Timing, rng: Random, now: float, state_d
     state.quarantine_until = now + timing.quarantine
     for run, element, winner, nonce, name in snapshot.settled:
         state.remember(TaskId(run, element), winner, nonce, name)
-    load(state, snapshot.runs, snapshot.arrays, snapshot.tasks, snapshot.done, snapshot.chunks)
+    load(
+        state, snapshot.runs, snapshot.arrays, snapshot.tasks, snapshot.done, snapshot.chunks, snapshot.kept,
+        snapshot.partials, snapshot.growths, snapshot.grown, snapshot.plans,
+    )  # fmt: skip
     return state
 
 
@@ -90,6 +104,11 @@ def load(
     tasks: list[TaskRow],
     done: list[FinalRange],
     chunks: Sequence[ChunkRow] = (),
+    kept: Sequence[KeptRow] = (),
+    partials: Sequence[PartialRow] = (),
+    growths: Sequence[GrowthRow] = (),
+    grown: Sequence[GrownRow] = (),
+    plans: Sequence[PlanRow] = (),
 ) -> None:
     """Bring runs into memory."""
     for row in runs:
@@ -97,10 +116,21 @@ def load(
             row.run, row.owner, row.name, row.created, row.cwd, row.seed, row.max_fail, row.key, row.digest, row.labels,
             row.signature, finished=row.finished, env_file=row.env_file, open=bool(row.open), last_poll=state.now,
             nonce=row.nonce, base=row.base, bound=RunBound(row.max_running) if row.max_running is not None else None,
+            due=row.due, notify=tuple(json.loads(row.notify)) if row.notify else (),
         )  # fmt: skip
         state.runs[row.run] = run
         if row.key:
             state.keys[(row.owner, row.key)] = run
+    for kept_partial in partials:
+        state.runs[kept_partial.run].partial = restored(kept_partial)
+        state.emitting[kept_partial.run] = False  # its goal may have been reached by what was written last
+    for plan in plans:
+        restore_plan(state.runs[plan.run], plan)
+    files: dict[int, list[GrownRow]] = {}
+    for file in grown:
+        files.setdefault(file.run, []).append(file)
+    for kept_growth in growths:
+        restore_growth(state.runs[kept_growth.run], kept_growth, files.get(kept_growth.run, ()))
     begun = {number for number, *_ in done} | {row.run for row in tasks} | {row.run for row in chunks}
     begun |= {row.run for row in runs if PARENT in row.labels}  # its class depends on where it is placed
     left: list[Array] = []
@@ -119,10 +149,16 @@ def load(
                 meet(array)
                 if array.todo:
                     enter_dependency(state, array)
-    for kept in tasks:
-        _task(state, kept)
-    for item in chunks:
-        _chunk(state, item)
+    for row in runs:
+        hold_lasts(state.runs[row.run])
+    for number, element, result in kept:
+        parent = state.runs[number].array_of(element)
+        assert parent is not None
+        keep_outputs(parent, element, result)
+    for item in tasks:
+        _task(state, item)
+    for piece in chunks:
+        _chunk(state, piece)
     for array in left:
         if array.live or array.tasks:
             release_begun(array)
@@ -136,7 +172,7 @@ def _untouched(arrays: Iterator[Array], begun: set[int], left: list[Array]) -> I
     """Those of which nothing else is known, to be offered while each is still in the processor's cache; the others are
     added to `left`."""
     for array in arrays:
-        if array.run.number in begun or array.spec.after or array.spec.after_any:
+        if array.run.number in begun or array.spec.after or array.spec.after_any or array.held:
             left.append(array)
         else:
             yield array
@@ -152,6 +188,7 @@ def _arrays(state: State, arrays: list[ArrayRow]) -> Iterator[Array]:
         run = state.runs[number]
         array = make_array(state, run, first, spec)
         array.since = run.created
+        array.accepted = not run.is_planning
         add_array(run, array)
         if spec.units is not None:
             enter_work(array, table)
@@ -172,7 +209,7 @@ def _finish(state: State, run: Run, low: int, high: int, to: TaskState) -> None:
         array = run.array_of(low)
         assert array is not None
         top = min(high, array.first + array.count)
-        array.todo.remove_range(low, top)
+        array.take_todo(low, top)
         state.count_final(array, low, top, to)
         low = top
 
@@ -210,8 +247,8 @@ def _chunk(state: State, row: ChunkRow) -> None:
         return
     assert pilot is not None  # when a pilot goes, everything in its chunks gets a row, in the same transaction
     for low, high in left.ranges():
-        array.todo.remove_range(low, high)
-    if array.run.bound is not None and array.spec.function:
+        array.take_todo(low, high)
+    if array.bound is not None and array.spec.function:
         chunk.lane = Lane(str(chunk.attempt(row.low)))
     array.count_live(len(left), chunk.lane)
     enter(state, chunk, pilot)
@@ -251,6 +288,11 @@ def _task(state: State, row: TaskRow) -> None:
             attach(state, array, attempt, pilot)
             if attempt.running:
                 state.count_cores(array, attempt, attempt.leased)
+        elif name.startswith(MESH):
+            task.live[attempt.id] = attempt
+            attempt.orphaned, attempt.needs = math.inf, task.needs if attempt.needs is NO_NEEDS else attempt.needs
+            state.orphans[attempt.id] = task
+            enter_window(state, attempt)
         elif array.spec.rerun is Rerun.SAFE:
             task.past[attempt.id] = name
             continue
@@ -264,5 +306,5 @@ def _task(state: State, row: TaskRow) -> None:
             state.orphans[attempt.id] = task
         task.state = TaskState.RUNNING if attempt.running or task.state is TaskState.RUNNING else TaskState.LEASED
     if task.live:
-        array.todo.remove(row.element)
+        array.take_todo(row.element, row.element + 1)
         array.count_live(1)

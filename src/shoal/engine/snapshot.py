@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import field
 from typing import NamedTuple
 
-from shoal.engine.changes import ArrayRow, ChunkRow, HostRow, PilotRow, PlaceRow, PolicyRow, RunRow, TaskRow, UsageRow
+from shoal.engine.changes import (
+    ArrayRow,
+    ChunkRow,
+    GrownRow,
+    GrowthRow,
+    HostRow,
+    PartialRow,
+    PilotRow,
+    PlaceRow,
+    PlanRow,
+    PolicyRow,
+    RunRow,
+    TaskRow,
+    UsageRow,
+)
 from shoal.model.lazy_dataclass import dataclass
 
 
@@ -37,6 +52,14 @@ class SpentRow(NamedTuple):
     seconds: float  # core seconds
 
 
+class KeptRow(NamedTuple):
+    """A final task whose outputs are on the server."""
+
+    run: int
+    element: int
+    result: str
+
+
 class LoadedRun(NamedTuple):
     """One run as a snapshot has it, whether finished or not."""
 
@@ -44,6 +67,11 @@ class LoadedRun(NamedTuple):
     arrays: list[ArrayRow]
     tasks: list[TaskRow]
     done: list[FinalRange]
+    kept: list[KeptRow]
+    partials: Sequence[PartialRow] = ()  # one, if its tasks emitted anything
+    growths: Sequence[GrowthRow] = ()  # one, if it has rules
+    grown: Sequence[GrownRow] = ()
+    plans: Sequence[PlanRow] = ()  # one, if the server plans it
 
 
 @dataclass(frozen=True)
@@ -59,6 +87,7 @@ class Snapshot:
     tasks: list[TaskRow] = field(default_factory=list)  # of those runs, not final
     done: list[FinalRange] = field(default_factory=list)
     chunks: list[ChunkRow] = field(default_factory=list)  # of those runs
+    kept: list[KeptRow] = field(default_factory=list)  # of those runs
     pilots: list[PilotRow] = field(default_factory=list)  # not gone
     gone: list[PilotRow] = field(default_factory=list)  # ended lately, oldest first
     hosts: list[HostRow] = field(default_factory=list)
@@ -68,3 +97,7 @@ class Snapshot:
     usage: list[UsageRow] = field(default_factory=list)
     places: list[PlaceRow] = field(default_factory=list)
     spent: list[SpentRow] = field(default_factory=list)
+    partials: list[PartialRow] = field(default_factory=list)  # of those runs
+    growths: list[GrowthRow] = field(default_factory=list)  # of those runs
+    grown: list[GrownRow] = field(default_factory=list)  # of those runs
+    plans: list[PlanRow] = field(default_factory=list)  # of those runs

@@ -16,17 +16,22 @@ from shoal.engine.changes import (
     Change,
     Final,
     HostRow,
+    NoticeRow,
     Outcome,
     PilotRow,
     ResultRow,
     RunRow,
     TaskRow,
 )
+from shoal.engine.ended_pilot import EndedPilot
+from shoal.engine.locality.index import DataIndex
 from shoal.engine.matching.classes import Queue, Sample
+from shoal.engine.pilots.roster import Roster
 from shoal.engine.policy.accounting import Accounting
-from shoal.engine.records import Array, Attempt, EndedPilot, Pilot, Run, Task
+from shoal.engine.records import Array, Attempt, Pilot, Run, Task
+from shoal.engine.windows.site_window import SiteWindow
 from shoal.model.event import Event
-from shoal.model.ids import AttemptId, TaskId, parse_attempt
+from shoal.model.ids import AttemptId, TaskId, parse_attempt, run_text
 from shoal.model.lazy_dataclass import dataclass
 from shoal.model.policy import Policy
 from shoal.model.states import PilotState, TaskState, advance, advance_pilot
@@ -35,6 +40,8 @@ from shoal.model.timing import Timing
 from shoal.sched.ban import Banned
 from shoal.sched.batch_size import SHORT
 from shoal.sched.fit import give, take
+from shoal.sched.placement.question import Plan
+from shoal.sched.placement.weather import Weather
 from shoal.wire.http.requests import SiteStatus
 from shoal.wire.messages import Order, Registered, Report
 
@@ -72,6 +79,17 @@ class SiteReport(NamedTuple):
     time: float
 
 
+class Placed:
+    """The plan by which tasks are directed to sites, and what came of it so far."""
+
+    __slots__ = ("given", "kept", "made", "plan")
+
+    def __init__(self, plan: Plan, made: float) -> None:
+        self.plan, self.made = plan, made
+        self.given: dict[tuple[int, str], int] = {}  # tasks that a site got, by class
+        self.kept: dict[int, float] = {}  # classes that are kept for a free slot of another site -> since when
+
+
 class Stopping(NamedTuple):
     """A cancelled attempt that is not known to be dead yet: a retry must not overlap it."""
 
@@ -107,6 +125,10 @@ class State:
     sessions: dict[str, str] = field(default_factory=dict)  # digest of a living pilot's secret -> its name
     gone: OrderedDict[str, EndedPilot] = field(default_factory=OrderedDict)  # pilots that ended lately
     enrolled: OrderedDict[tuple[str, str], Registered] = field(default_factory=OrderedDict)  # by token and nonce
+    meshes: dict[tuple[str, str], Roster] = field(default_factory=dict)  # by site, and owner or group
+    windows: dict[tuple[str, str], SiteWindow] = field(
+        default_factory=dict
+    )  # likewise: its leader, and what it was granted
     hosts: dict[HostKey, HostRow] = field(default_factory=dict)
     groups: dict[str, str] = field(default_factory=dict)  # owner -> group
     keys: dict[tuple[str, str], Run] = field(default_factory=dict)
@@ -118,7 +140,9 @@ class State:
     looked: tuple[int, int] = (-1, -1)  # the news and arrivals at which the waiting pilots were last looked at
     unlooked: dict[str, Pilot] = field(default_factory=dict)  # those that were not, or have to be again
     slots: int = 0  # cores of all pilots that take tasks
-    orphans: dict[AttemptId, Task] = field(default_factory=dict)  # exclusive, never: their pilot is gone
+    orphans: dict[AttemptId, Task] = field(
+        default_factory=dict
+    )  # with no pilot: it is gone (exclusive, never); in a window
     avoiding: dict[TaskId, Task] = field(default_factory=dict)  # tasks that shall not come back to some host or site
     suspects: dict[TaskId, Task] = field(default_factory=dict)  # tasks that must be alone on their pilot
     dying: dict[AttemptId, Stopping] = field(default_factory=dict)
@@ -142,12 +166,24 @@ class State:
     overtaken: dict[str, float] = field(default_factory=dict)  # pilot -> when to look whether what it holds began
     dependents: Dependents = field(default_factory=dict)
     ended: list[Ended] = field(default_factory=list)  # of runs with dependents, in the command that is handled
+    ready_noops: list[Array] = field(default_factory=list)  # that do nothing, and wait for nothing any more
     unwritten: list[Array] = field(default_factory=list)  # that the command which is handled brought
+    emitting: dict[int, bool] = field(
+        default_factory=dict
+    )  # runs whose tasks emitted something; True: it is to be written
     site_reports: dict[tuple[str, str], SiteReport] = field(default_factory=dict)  # by owner and site
+    placed: Placed | None = None  # None: no plan is in force
+    weathers: OrderedDict[tuple[str, str], Weather] = field(default_factory=OrderedDict)  # by holder and site
+    observed: float = 0.0  # when the weather was
     accounting: Accounting = field(init=False)
 
     def __post_init__(self) -> None:
         self.accounting = Accounting(Policy(), self.groups)
+
+    @property
+    def data(self) -> DataIndex:
+        """Which hosts have which files, and which ready tasks read them."""
+        return self.queue.data
 
     def is_unwritten(self, array: Array) -> bool:
         """True if the command that is handled brought this array."""
@@ -186,6 +222,15 @@ class State:
         )  # fmt: skip
         self.next_seq += 1
 
+    def notify(self, run: Run, what: str, text: str, **data: Any) -> None:
+        """Have what a run notifies be told of the event that was emitted last. The rows are in its transaction: a crash
+        forgets both or neither."""
+        told = f"{run_text(run.number)}{f' ({run.name})' if run.name else ''} {text}"
+        for target in run.notify:
+            row = NoticeRow(self.next_seq - 1, target, run.number, run.owner, self.now, what, told, json.dumps(data))
+            self.change(row)
+            self.out.is_due = True
+
     def write_run(self, run: Run) -> None:
         """Have a run's row written, with how far it is."""
         counts = {**run.finals, "live": run.live} if run.live else run.finals
@@ -197,7 +242,7 @@ class State:
             RunRow(
                 run.number, run.owner, run.name, run.created, run.finished, run.total, f"{{{text}}}", run.cwd,
                 run.seed, run.max_fail, run.key, run.digest, run.labels, run.signature, run.env_file, int(run.open),
-                run.nonce, run.base, run.max_running,
+                run.nonce, run.base, run.max_running, run.due, json.dumps(run.notify) if run.notify else "",
             )
         )  # fmt: skip
 
@@ -306,6 +351,8 @@ class State:
         if gone.lends and pilot is not None:
             self.lend(task.array, gone, pilot, False)
         del task.live[attempt]
+        if task.array.run.partial is not None:
+            task.array.run.partial.live.pop(attempt, None)
         self.orphans.pop(attempt, None)
         owner, needs = task.array.run.owner, gone.needs
         if gone.site is not None:
@@ -335,6 +382,9 @@ class State:
     ) -> None:
         """Put attempts that ended into the accounts; `fate` is useful, failed, lost or duplicated."""
         run = array.run
+        seen = self.weathers.get((pilot.holder, pilot.site))
+        if seen is not None:
+            seen.count(tasks, fate in ("failed", "lost"))
         self.accounting.spend(run.owner, pilot.site, self.now, took)
         amounts: dict[str, Any] = {fate: took, "tasks": tasks, "queued": queued, "staging": staging}
         hour = int(self.now // 3600.0)
@@ -354,7 +404,7 @@ class State:
         advance(task, TaskState.READY)
         array.count_live(-1, task.lane)
         task.lane = None
-        array.todo.add(task.element)
+        array.put_todo(task.element, task.element + 1)
         self.offer_back(task)
         self.offer_more(array)
         self.write_task(task)
@@ -374,7 +424,7 @@ class State:
         for attempt in list(task.live):
             self.drop_attempt(task, attempt)
         if element in array.todo:
-            array.todo.remove(element)
+            array.take_todo(element, element + 1)
             array.apart.pop(element, None)
         else:
             array.count_live(-1, task.lane)
@@ -389,7 +439,7 @@ class State:
             for element in array.apart:
                 self.queue.offer_apart(array, element)
         self.queue.offer(array)
-        self.queue.reopen(array.run.bound)
+        self.queue.reopen(array.bound)
 
     def count_final(self, array: Array, low: int, high: int, to: TaskState) -> None:
         """Enter elements low .. high - 1 as final."""
@@ -398,6 +448,8 @@ class State:
             array.succeeded += high - low
             if array.spec.units is not None:
                 array.run.works[array.spec.name].done += array.spec.units.size
+        elif to is not TaskState.CANCELLED:
+            array.failed += high - low
         finals = array.run.finals
         finals[to.value] = finals.get(to.value, 0) + high - low
         if array.run.number in self.dependents:
@@ -408,6 +460,11 @@ class State:
         """The run is over; the caller writes its row."""
         run.finished = self.now
         self.emit("run_finished", run=run.number, counts=dict(run.finals), seconds=self.now - run.created)
+        if run.notify:
+            counts = ", ".join(f"{count:,} {state}" for state, count in run.finals.items())
+            goal = run.partial.reached if run.partial is not None else ""
+            text = f"is over: {counts or 'no task'}{f'; its goal is reached: {goal}' if goal else ''}"
+            self.notify(run, "end", text, counts=dict(run.finals), seconds=self.now - run.created, goal=goal)
         if run.number in self.dependents:
             self.ended.append(Ended(run.number))
 

@@ -43,6 +43,11 @@ def digest(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 
+def alias(secret: str) -> str:
+    """The SHA-256 of that digest: it names a secret where others may read it. Seals are made of the digest itself."""
+    return digest(digest(secret))
+
+
 def redact(text: str) -> str:
     """The text with every secret of Shoal, and every private key, removed."""
     return _PEM.sub("[key]", _PART.sub(r"\1[...]", text))

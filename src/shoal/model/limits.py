@@ -53,8 +53,15 @@ MAX_LINEAGE = 16  # tokens of which each was made with the one before it
 MAX_PILOTS = 100_000  # that one enrolment token admits
 
 # --- one submission
-MAX_SPECS = 10_000
+MAX_SPECS = 100_000  # a workflow of so many vertices: some 50 MB as JSON
+MAX_TARGETS = 10_000  # runs and tasks that one call of cancel, retry or set names
+MAX_ADDED = (
+    10_000  # tables that a client adds to an open run at once: whoever waits for the first of them waits for all
+)
 MAX_ELEMENTS = 10_000_000
+MAX_FILES_COMPARED = 200_000  # names of files of one table that are compared with those of others, to find who waits
+MAX_TIED = 10_000  # tasks of a sweep that wait for those of another one by one; of more, for all of them
+MAX_EDGES = 2_000_000  # between single tasks, of a run that is exported as a graph: some 300 MB as objects
 MAX_PARAMS = 32
 MAX_NAME = 256  # bytes
 MAX_ARGV_ITEMS = 10_000
@@ -62,10 +69,15 @@ MAX_ARGV_BYTES = 1024 * 1024
 MAX_ENV_ITEMS = 1_000
 MAX_ENV_BYTES = 1024 * 1024
 MAX_LABELS = 32
-MAX_PARENTS = 1_000
+MAX_PARENTS = 10_000
 MAX_OUTSIDE = 1_000  # runs and tasks of other runs that one submission waits for
 MAX_FILES = 1_000
 MAX_CONTENT = 20_000  # files of one table whose content goes along
+MAX_KEPT_OUTPUTS = 100_000  # of one run that tasks of it may read: some 30 MB of memory
+MAX_DIRECTORY = 2_000  # files of one directory that is an input: each is named in every lease
+MAX_FAILED_PLACES = 10  # that one report names: places that did not give a file
+MAX_PLACE_TEXT = 500  # characters of such a place, and of why
+MAX_KEPT_FILES = 2_000  # that one task leaves on the server or stores; their names must find place in its result, too
 MAX_KEY = 128
 MAX_FINGERPRINTS = 20  # files of a run that `--resume` can name when they changed; of more, one digest of all
 MAX_COMPARED = 20_000  # tasks of a sweep whose files `--resume` compares one by one; of more, those of all together
@@ -76,6 +88,7 @@ MAX_WITNESSES = 16  # files whose look proves that a path is seen
 MAX_BLIND = 1_000  # sets of paths of which it is known that a pilot does not see them
 MAX_CORES = 65_536
 MAX_RETRIES = 100
+MAX_CODES = 64  # exit codes that a field of a task names
 MAX_PRIORITY = 1e9
 MAX_INLINE = 64 * 1024  # bytes of a payload inside a message; a larger one is a blob
 MAX_SHOWN_RESULT = 8 * 1024  # bytes of a pickled result that rows of tasks show; larger ones only the caller gets
@@ -108,7 +121,9 @@ MAX_EXPR_DEPTH = 32
 MAX_GLOB = 256  # characters of a pattern: its time on one text is the product of both lengths
 
 # --- exchanges between pilot and server [protocol 5]
-MAX_LEASES = 100  # tasks per reply
+MAX_LEASES = 100  # tasks per reply, where each of them has a lease of its own
+MAX_CHUNK = 400  # tasks per reply, where they are neighbours that share one lease; more than 100 only if that is short
+MAX_CHUNK_CALLS = 256 * 1024  # bytes of the calls in a lease of more than 100
 MAX_HELD = 10_000
 MAX_PROOFS = 1_000  # of leases, per exchange
 MAX_REPORTS = 2_000  # per exchange; the rest are sent with the next one
@@ -132,6 +147,31 @@ MAX_STDIN = 1 << 30  # bytes of standard input that are sent with a task
 MAX_STREAM_FILES = 100_000  # files of `stdout` and `stderr` that are compared one by one when a run is submitted
 STREAMS_KEPT = 10_000  # streams on their way from other hosts whose sizes the server remembers
 
+# --- partial results [ADR 0053]
+MAX_EMITTED_NAME = 64  # characters
+MAX_EMITTED_NAMES = 64  # names of one attempt
+MAX_RUN_NAMES = 256  # names of a run: what there are more is left out, and counted
+MAX_EMITTED_TEXT = 256  # characters of a text that is kept, and of a reducer
+MAX_EMITTED_LINE = 256 * 1024  # bytes of one line: a list of some ten thousand numbers
+MAX_EMITTED = 1024 * 1024  # bytes that one attempt may emit: some 100,000 values, read in some tenths of a second
+MAX_CONTRIBUTION = 16 * 1024  # characters of what one attempt emitted, reduced
+MAX_EMITS = 64  # attempts whose values one exchange brings while they run
+MAX_BINS = 1_000  # of a histogram
+MAX_BEST = 1_000  # values that are kept themselves
+MAX_EXACT_BITS = 4_400  # of a sum of squares: twice the range of floats, and as many more as 2**53 values take
+MAX_LIVE_EMITTED = 10_000  # running attempts of one run whose values are kept
+
+# --- rules that make tasks of files [ADR 0058]
+MAX_RULES = 32  # of one run
+MAX_RULE_TEXT = 64 * 1024  # characters of them together, as JSON
+MAX_GROWN = 100_000  # files that the rules of one run have taken
+MAX_TOLD_FILES = 1_000  # named in one call
+
+# --- notices [ADR 0054]
+MAX_NOTIFY = 4  # targets of one run
+MAX_NOTIFY_TEXT = 2_048  # bytes of one
+MAX_NOTIFY_HOSTS = 1_000  # that a policy allows
+
 MAX_PEEK = 256 * 1024  # bytes of a running task's file in one answer
 MAX_ENTRIES = 1_000  # of a directory in one answer
 MAX_FILE_ANSWERS = 4  # per exchange, some 1.4 MiB encoded
@@ -143,6 +183,68 @@ GONE_KEPT = 10_000  # pilots that ended lately and may register again for what t
 HOSTS_KEPT = 20_000  # hosts remembered, those with the latest pilots
 ENROLLED_KEPT = 1_000  # registrations whose answer is repeated if it was lost
 ENDED_KEPT = 1_000  # attempts of a pilot whose last log output may still come after their report
+
+# --- files in the caches of hosts, and tasks that read them [CMS IV.E]
+MAX_CATALOGUE = 20_000  # files that the server remembers of one pilot's cache
+MAX_CATALOGUED = 2_000_000  # of all pilots together: some 500 MB
+MAX_CACHE_CHANGES = 1_000  # of a cache, per exchange: some 100 kB
+MAX_PRICE = 1e6  # of a core hour at a site, in whatever unit
+MIN_PLANNING = 1.0  # seconds between two plans of where tasks go
+MAX_PLANNING = 3_600.0
+MAX_PLANNED_CLASSES = 300  # classes of tasks that a plan looks at; of more, the first of each owner's
+MAX_PLANNED_SITES = 64  # sites that a plan looks at
+MAX_WEATHERS = 1_000  # sites, by owner or group, whose weather is remembered; of more, those seen last
+MAX_INDEXED = 200_000  # tasks of one array whose own inputs are looked up; of a larger one only what all tasks read
+MAX_CANDIDATES = 64  # ready tasks that are compared by their data for one request [ADR 0011]
+MAX_READERS = 4  # of them that are compared for one file: those that read it alone are as good as any
+MAX_COMPARED_CACHES = 16  # caches with inputs of one task that are looked at before it is given to another host
+MAX_OVERTAKEN = 64  # tasks in a row that go before the first of their class, since their data is at hand
+MAX_HOLDERS = 3  # of one file that are named in a lease
+MAX_HELD_BACK = 10_000  # tasks of which it is remembered since when they wait for their data
+MAX_DATA_WAIT = 3_600.0  # seconds that a policy may have a task wait for its data
+MAX_KEPT_FOR_DATA = (
+    600.0  # seconds for which a pilot without a task is kept, since it alone has data that tasks wait for
+)
+# --- the mesh of a site's pilots [protocol 12]
+MAX_NEIGHBOURS = 8  # contacts that a pilot gets when it registers
+MAX_ROSTER_CHANGES = 64  # of its mesh, that one reply tells a pilot; the rest are told with the next one
+ROSTER_KEPT = 1_000  # changes remembered: a pilot that was away for more of them meets the others through the table
+SMALL_MESH = 64  # members up to which each is told of every newcomer
+MAX_SHUT_OUT = 1_000  # pilots whose certificates are good and who are members no more, told to one that registers
+MAX_PEER_ADDRESS = 280  # characters
+MAX_FRAME = 64 * 1024  # bytes of one message between pilots
+MAX_PEER_LINKS = 32  # connections to other pilots that are kept for the next request
+MAX_PEER_CONNECTIONS = 256  # of other pilots to one, at a time
+MAX_PEER_CONNECTIONS_EACH = 16  # of them of one pilot
+MAX_PEER_TRANSFERS = 16  # files that one pilot sends at a time; who asks for more is told to try others
+MAX_PEER_RATE = 200  # messages per second of one connection; the burst is five times as large
+FETCHED_KEPT = 10_000  # blobs of which the server remembers the pilots that fetched them
+MAX_FETCHERS = 16  # of one blob
+LEAST_SHARED = 64 * 1024  # bytes of a file that pilots tell each other of: the server sends a smaller one as fast
+MAX_PEER_FILE_TRIES = 8  # peers that fail to give one file before the server is asked for it
+MAX_SHARED = 50_000  # files that one pilot serves; of more, those that it used first are not found at it any more
+MAX_KEPT_OUT = 20_000  # ids that a pilot knows to be members of its mesh no more, the latest
+MAX_STRIKES = 3  # files with wrong bytes that one peer may give before a pilot talks to it no more
+MAX_ACCUSATIONS = 16  # of peers, per exchange
+PEER_WITNESSES = 2  # hosts that must accuse a pilot before it is shut out of its mesh
+MAX_SEALED = 1024 * 1024  # bytes of one exchange or answer that passes a leader; a larger one does not
+MAX_SEALED_FRAME = 2 * MAX_SEALED + 4_096  # as a message between pilots: JSON in JSON has its quotes escaped
+MAX_BUNDLE = 512  # exchanges in one request of a leader
+MAX_BUNDLE_BYTES = 4 * 1024 * 1024  # of them
+MAX_BUNDLED = 2_048  # exchanges of one leader's followers that wait for their answers at the server
+MAX_FORWARDED = 256  # exchanges that one leader has not handed on yet: who brings more sends them to the server itself
+MAX_SEALED_REPORTS = 64  # copies of others' reports in one exchange
+MAX_SEALED_BYTES = 2 * 1024 * 1024  # of them
+MAX_COPY = 256 * 1024  # bytes of one copy of reports, unless one report alone is larger
+MAX_COPIES = 2_000  # on the disk of one host, of all pilots
+MAX_COPIES_BYTES = 256 * 1024 * 1024  # of them
+COPY_KEPT = 14 * 86_400.0  # seconds after which a copy that no server wanted is deleted
+COPIES_ELSEWHERE = 2  # other members that keep each report, while the server is away [protocol 12]
+MAX_WINDOW = 2_000  # tasks in the window of one mesh
+MAX_WINDOW_LEASE = 32 * 1024  # bytes of one of them: each member keeps them all, and a frame has to hold it
+WINDOW_STEP = 100  # tasks by which a window grows with one reply, and by which a message between members does
+WINDOW_HOURS = 4.0  # of work for the slots of a mesh that its window holds at most
+WINDOW_HELD = 1_800.0  # seconds for which tasks of a window stay with a site of which nothing is heard any more
 
 # --- policy [input E74, E75]
 MAX_SHARE = 1e6  # of one owner or group: a million times the default

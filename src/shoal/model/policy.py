@@ -1,4 +1,4 @@
-"""The policy of a pool as data: shares, usage, quotas, licences and the rules of order, match, ban and memory."""
+"""The policy of a pool as data: shares, usage, quotas, licences and the rules of order, match, ban, memory and data."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from shoal.model.lazy_dataclass import dataclass
 HALF_LIFE, WINDOW = "half_life", "window"
 STRICT, WEIGHTED = "strict", "weighted"
 EVENT, INTERVAL = "event", "interval"
+NEVER, IDLE, COST = "never", "idle", "cost"
+TRACKED, CENTRAL, DISTRIBUTED = "tracked", "central", "distributed"
+OFF, ROUND_ROBIN, PLAN = "off", "round-robin", "plan"
 ALWAYS, DAY, WEEK, MONTH, PART = "always", "day", "week", "month", "part"
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
@@ -87,6 +90,50 @@ class MemoryRule:
 
 
 @dataclass(frozen=True)
+class NotifyRule:
+    """Hosts to which the server may send the notices that people ask for; none: it sends none."""
+
+    hosts: tuple[str, ...] = ()  # HOST, HOST:PORT, or *.DOMAIN
+
+
+@dataclass(frozen=True)
+class DataRule:
+    """Whether a task waits for a pilot that has its inputs, and who knows where files are.
+
+    `wait`: never; for an idle pilot only, as the paper's waitForData [CMS IV.E]; or while that costs less than the transfer.
+    Sites are `tracked` (the server names the pilots that have a file), `central` (pilots find them), or `distributed` (they also
+    have a leader and a window, and work on while the server is away) [LBO D9; ADR 0056].
+    """
+
+    wait: str = COST
+    longest: float = 60.0  # seconds that one task waits at most, all in all
+    mode: str = CENTRAL
+    sites: dict[str, str] = field(default_factory=dict)  # those with another mode
+
+    def mode_of(self, site: str) -> str:
+        """The mode of a site."""
+        return self.sites.get(site, self.mode)
+
+
+@dataclass(frozen=True)
+class PlacementRule:
+    """How tasks are directed to sites, where there are several [SPHINX S5; ADR 0057].
+
+    `by`: not at all; to each site in turn; or by a plan that minimises an objective: `completion-time`, `cost` by the prices
+    of sites, `balance`, or one that another package brings.
+    """
+
+    by: str = PLAN
+    objective: str = "completion-time"
+    interval: float = 30.0  # seconds between two plans; events bring the next one forward
+    prices: dict[str, float] = field(default_factory=dict)  # of a core hour, by site; 1 for those that it does not name
+
+    def price_of(self, site: str) -> float:
+        """What a core hour costs at a site."""
+        return self.prices.get(site, 1.0)
+
+
+@dataclass(frozen=True)
 class Policy:
     """Everything an administrator may decide about shares, limits and matching; the empty one is the default."""
 
@@ -98,6 +145,9 @@ class Policy:
     match: MatchRule = MatchRule()
     ban: BanRule = BanRule()
     memory: MemoryRule = MemoryRule()
+    notify: NotifyRule = NotifyRule()
+    data: DataRule = DataRule()
+    placement: PlacementRule = PlacementRule()
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from shoal.model.errors import BadInput, echo
 from shoal.model.limits import MAX_BYTES, MAX_SECONDS
@@ -13,6 +14,7 @@ _DURATION = re.compile(r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9
 _CLOCK = re.compile(r"(?:(\d{1,6})-)?(\d{1,6}):(\d{1,2})(?::(\d{1,2}))?")
 _SIZE_HINT = 'write for example "512M", "4G" or "1.5T"; K, M, G are powers of 1024'
 _TIME_HINT = 'write seconds, or for example "90s", "15m", "2h", "1h30m", "1d", "02:30:00"'
+LAST_PORT = 65_535
 
 
 def parse_size(value: object, field: str = "memory") -> int:
@@ -56,6 +58,12 @@ def many(count: int, noun: str, nouns: str = "") -> str:
     return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
 
 
+def first_of(names: Sequence[str], most: int, count: int = 0) -> str:
+    """`a, b, c`, or `a, b and 3 more` if there are more than are named; `count`: of all, if these are only the first."""
+    left = max(count, len(names)) - min(most, len(names))
+    return ", ".join(names[:most]) + (f" and {left:,} more" if left > 0 else "")
+
+
 def show_size(bytes_: float) -> str:
     """`4294967296` -> `4.0G`."""
     for unit in ("B", "K", "M", "G", "T"):
@@ -91,3 +99,17 @@ def bar_text(done: int, total: int, width: int = 16) -> str:
     """A progress bar: `#####.....`"""
     filled = width * done // total if total else 0
     return "#" * filled + "." * (width - filled)
+
+
+def parse_ports(text: str) -> range:
+    """`A` or `A-B`: the ports from A to B; 0 alone is any that is free. BadInput for anything else."""
+    first, dash, last = text.partition("-")
+    last = last if dash else first
+    if not (first.isascii() and first.isdigit() and last.isascii() and last.isdigit() and len(text) <= 11):
+        raise BadInput(f"{echo(text)!r} is no range of ports", code="range", hint="e.g. 9700-9799")
+    low, high = int(first), int(last)
+    if high > LAST_PORT or low > high or (low == 0 and high != 0):
+        raise BadInput(
+            f"{echo(text)!r} is no range of ports", code="range", hint=f"from 1 to {LAST_PORT}, the lower one first"
+        )
+    return range(low, high + 1)

@@ -63,6 +63,7 @@ class Cause(_Text):
     POISON = "poison"
     CANCELLED = "cancelled"
     DEPENDENCY_FAILED = "dependency_failed"
+    GOAL_REACHED = "goal_reached"
 
 
 class Rerun(_Text):
@@ -95,6 +96,22 @@ PILOT_TABLE: dict[PilotState, frozenset[PilotState]] = {
     _P.DRAINING: frozenset({_P.GONE}),
     _P.GONE: frozenset(),
 }
+
+
+# Planning states of runs, in order, and of their tasks [SPHINX S1; ADR 0059]. An entry point may put others between the first
+# and `unfinished`.
+UNREDUCED, UNPREDICTED, UNACCEPTED, UNPLANNED = "unreduced", "unpredicted", "unaccepted", "unplanned"
+UNFINISHED, UNSENT, SENT, REMOVE = "unfinished", "unsent", "sent", "remove"
+
+
+def planning_state(stage: str, state: str) -> str:
+    """The planning state of a task, by that of its run and by its own state. A task knows no `unreduced`: what is reduced is
+    over at once; `sent` stands for what the paper leaves to those who run it."""
+    if state in FINAL:
+        return REMOVE
+    if stage != UNFINISHED:
+        return UNPREDICTED if stage == UNREDUCED else stage
+    return SENT if state in (TaskState.LEASED, TaskState.RUNNING) else UNSENT
 
 
 class HasTaskState(Protocol):

@@ -20,9 +20,25 @@ if TYPE_CHECKING:
 # The pilot's own package is in the zip as a whole, but for these modules; of the packages it imports, these modules are.
 NOT_IN_ZIP = {"shoal.pilot.__main__", "shoal.pilot.build_zip"}
 IMPORTED: dict[str, tuple[str, ...]] = {
-    "shoal.model": ("blobs", "credentials", "errors", "file_names", "ids", "lazy_dataclass", "limits", "rangeset"),
-    "shoal.model.task": ("checks", "content", "kept_files", "shell_quote", "sweep", "visible"),
-    "shoal.sched": ("batch_size",),
+    "shoal.dht": ("key", "lookup", "messages", "peer", "peers", "records", "routing_table"),
+    "shoal.data": ("catalogue", "sources"),
+    "shoal.model": (
+        "blobs",
+        "credentials",
+        "errors",
+        "file_names",
+        "ids",
+        "lazy_dataclass",
+        "limits",
+        "rangeset",
+        "quantities",
+        "file_systems",
+    ),
+    "shoal.model.task": ("checks", "content", "kept_files", "shell_quote", "sweep", "url_input", "visible"),
+    "shoal.sched": ("batch_size", "fit", "linear_assignment"),
+    "shoal.sched.expr": ("names", "parse", "scalar", "tree"),
+    "shoal.sched.leader": ("bids",),
+    "shoal.sched.partial": ("contribution", "exact_sum", "reducers"),
     "shoal.wire": (
         "batches",
         "chunk",
@@ -31,9 +47,9 @@ IMPORTED: dict[str, tuple[str, ...]] = {
         "messages",
         "module_sources",
         "payload",
-        "relay_preamble",
+        "seal",
     ),
-    "shoal.wire.http": ("blob_transfer", "connection", "http1", "streamed", "unix_socket"),
+    "shoal.wire.http": ("blob_transfer", "connection", "http1", "relay_preamble", "streamed", "unix_socket"),
 }
 _SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 _DATE = 1 << 5 | 1  # 1 January 1980

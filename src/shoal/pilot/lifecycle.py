@@ -14,8 +14,10 @@ import threading
 import time
 from dataclasses import replace
 from functools import partial
-from typing import Callable, Optional
+from typing import TYPE_CHECKING, Callable, Optional
 
+from shoal.data.sources import parse_rule
+from shoal.dht.peers import PEER_TAG
 from shoal.model.errors import BadInput
 from shoal.model.lazy_dataclass import dataclass
 from shoal.pilot import self_update
@@ -23,6 +25,7 @@ from shoal.pilot.agent.agent import Agent
 from shoal.pilot.agent.events import Join
 from shoal.pilot.commands.files import remove_tree
 from shoal.pilot.commands.staging import PilotFacts, Staging
+from shoal.pilot.files.host_cache import DEFAULT_MOST, DEFAULT_RESERVE, HostCache, Limits, find_folder
 from shoal.pilot.guard import cgroup
 from shoal.pilot.guard.guards import Guards
 from shoal.pilot.guard.messages import WorkDirectory
@@ -36,6 +39,9 @@ from shoal.pilot.uplink.blobs import Blobs
 from shoal.pilot.uplink.latency import Latency
 from shoal.pilot.uplink.server_address import NoServerAddress, ServerAddress, read_join
 from shoal.wire.messages import Register
+
+if TYPE_CHECKING:
+    from shoal.pilot.mesh.service import Mesh
 
 SWITCH = 0.005  # seconds; the interpreter's switch interval: a lease must not wait longer for another thread
 
@@ -162,6 +168,15 @@ class _Pilot:
                     with contextlib.suppress(OSError):  # another pilot of this user is there
                         os.rmdir(os.path.dirname(work))
 
+    def _cache(self, work: str) -> HostCache:
+        """The cache that the pilots of this host share."""
+        options, limits = self.options, None
+        if options.cache_max is not None or options.cache_reserve is not None:
+            most = DEFAULT_MOST if options.cache_max is None else options.cache_max
+            limits = Limits(most, DEFAULT_RESERVE if options.cache_reserve is None else options.cache_reserve)
+        folder = find_folder(options.cache_dir, options.work_dir, os.environ)
+        return HostCache(folder, limits, os.path.join(work, "cache"))
+
     def _serve(self, work: str, folder: str, entry: registry.Entry) -> int:
         options, address = self.options, self.address
         try:
@@ -174,7 +189,8 @@ class _Pilot:
             capacity = replace(capacity, cores=options.cores)
         digest, rng = self_update.own_digest(self.pack), random.Random(secrets.randbits(64))
         network = Latency(rng)
-        usage = HostUsage(work, self.guards.pids, network, probe.memory_left)
+        cache = self._cache(work)
+        usage = HostUsage(work, self.guards.pids, network, probe.memory_left, cache_tags=cache.tags)
         fixed = {**probe.tags(work), **parse_tags(options.tag), "certain_end": self.is_confined}
         server = registry.server_digest(address.join.fingerprint if address.join is not None else str(address))
 
@@ -185,17 +201,29 @@ class _Pilot:
         sweeper = cleanup.Sweeper(folder, server, say, lambda sessions: loop.post(partial(report_dead, sessions)))
 
         def register(join: Join) -> Register:
-            tags = {**fixed, **usage.all(), **({"unfit": loop.unfit} if loop.unfit else {})}
+            peer = {PEER_TAG: mesh.announce(address.nearest)} if mesh is not None else {}
+            tags = {**fixed, **peer, **usage.all(), **({"unfit": loop.unfit} if loop.unfit else {})}
             message = probe.describe(options.site, capacity, join.former, nonce=join.nonce, digest=digest, facts=tags)
             return replace(message, ended=sweeper.dead(), ends=loop.seconds_left())
 
+        blobs = Blobs(address, cache, os.path.join(work, "blobs"), moved=network.moved)
+        mesh = self._mesh(blobs, address)
         self.loop = loop = Loop(
             Agent(capacity, rng),
             self.guards,
-            Staging(PilotFacts(work, dict(os.environ), probe.devices(), self.umask, address.for_tasks)),
+            Staging(
+                PilotFacts(
+                    work,
+                    dict(os.environ),
+                    probe.devices(),
+                    self.umask,
+                    address.for_tasks,
+                    [parse_rule(text) for text in options.storage],
+                )
+            ),
             register,
             say,
-            Blobs(address, os.path.join(work, "blobs"), moved=network.moved),
+            blobs,
             usage,
             network,
             partial(entry.join, server),
@@ -203,7 +231,10 @@ class _Pilot:
             options.idle_end,
             max(0.0, options.until - time.time()) if options.until is not None else None,
         )
+        loop.mesh = mesh
         loop.uplink = connection = uplink.Uplink(address, loop.deliver, say, network)
+        if mesh is not None:
+            self._lead_or_follow(mesh, connection, rng, server)
         signal.set_wakeup_fd(loop.wake_fd, warn_on_full_buffer=False)
         for number in _end_signals():
             signal.signal(number, loop.interrupt)
@@ -214,11 +245,63 @@ class _Pilot:
         rest.daemon = True
         rest.start()
         code = loop.run()
+        loop.close_keeper()
+        if mesh is not None:
+            mesh.close()
         with contextlib.suppress(Exception):  # what others left must not change how this pilot ends
             sweeper.forget_reported()
         connection.close()
         say(f"pilot ended: {loop.why}")
         return code
+
+    def _mesh(self, blobs: Blobs, address: ServerAddress) -> Optional[Mesh]:
+        """Our part in the mesh of this site; None: it has none for us."""
+        options = self.options
+        if options.mesh == "off" or not address.is_remote:
+            return None  # without TLS all pilots of this server are on its host, and nobody could prove who they are
+        from shoal.model.quantities import parse_ports
+        from shoal.pilot.mesh.service import Mesh, MeshOptions
+
+        def loop() -> Loop:
+            assert self.loop is not None
+            return self.loop
+
+        mesh = Mesh(
+            MeshOptions(parse_ports(options.mesh_port or "0"), options.mesh_address or ""),
+            address.trust,
+            blobs.open_shared,
+            blobs.ask_peers,
+            lambda where: loop().notice({PEER_TAG: where}),
+            lambda accusation: loop().accuse(accusation),
+            blobs.fetcher.note_failure,
+            lambda leases: loop().assign(leases),
+            lambda *kept: loop().reserve(*kept),
+        )
+        blobs.peers = mesh
+        blobs.fetcher.add(mesh)
+        return mesh
+
+    def _lead_or_follow(self, mesh: Mesh, connection: uplink.Uplink, rng: random.Random, server: str) -> None:
+        """At a site with a leader, exchanges go by way of it, or those of others by way of us; and while the server is away
+        the members keep each other's reports."""
+        from shoal.dht.peers import DropReports, Forward, KeepReports
+        from shoal.pilot.leader.bundler import Bundler
+        from shoal.pilot.leader.keeper import ReportKeeper
+        from shoal.pilot.leader.role import Role
+        from shoal.pilot.leader.spool import Spool, folder_in
+        from shoal.pilot.leader.way import LeaderWay
+
+        bundler, way = Bundler(self.address), LeaderWay(lambda: mesh.links, rng)
+        mesh.role = Role(bundler, way)
+        mesh.serve(Forward, lambda sender, message: bundler.forward(message))
+        connection.by_leader = way.ask
+        bases = (self.options.work_dir or "/var/tmp", self.options.shared_dir)
+        spools = [Spool(folder_in(base), server) for base in bases if base]
+        keeper = ReportKeeper(spools, lambda: mesh.links, mesh.members)
+        mesh.serve(KeepReports, keeper.on_keep)
+        mesh.serve(DropReports, keeper.on_drop)
+        assert self.loop is not None
+        self.loop.keeper = keeper
 
 
 def import_rest() -> None:

@@ -12,7 +12,8 @@ import os
 import selectors
 import signal
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Optional, Protocol
 
@@ -28,19 +29,35 @@ from shoal.pilot.functions.executor import FunctionExecutor
 from shoal.pilot.guard import outcome, proctree
 from shoal.pilot.guard.guards import Guards
 from shoal.pilot.host import memfd, probe
+from shoal.pilot.host.emit_files import EmitFiles
 from shoal.pilot.host.file_threads import FileThreads
 from shoal.pilot.host.tag_pipes import TagPipes
 from shoal.pilot.host.usage import HostUsage
 from shoal.pilot.uplink.blobs import Blobs
 from shoal.pilot.uplink.latency import Latency
 from shoal.pilot.uplink.log_upload import LogUpload
-from shoal.wire.messages import Exchange, Register, Report
+from shoal.wire.messages import (
+    Accusation,
+    Batch,
+    Capacity,
+    Exchange,
+    Lease,
+    Proof,
+    Register,
+    Registered,
+    Reply,
+    Report,
+    Sealed,
+    TagValue,
+)
 
 log = logging.getLogger(__name__)
 
 UNFIT, NO_SERVER = 3, 4  # exit codes; 0: a clean end
 SPACE_EVERY = 2.0  # seconds between two checks whether there is disk space again
 MOST_WAIT = 86_400.0  # seconds; the kernel counts a wait in milliseconds of 31 bits: a lifetime may be longer
+COPY_EVERY = 1.0  # seconds between two looks at reports that the server does not take
+CACHE_EVERY = 0.2  # seconds between two looks at the cache, at least
 DOUBT = 1.0  # seconds in which a batch system that ended a task is expected to signal the pilot, too
 MIN_WAIT = 0.02  # seconds; keeps an agent whose deadline has passed twice running from spinning
 
@@ -52,15 +69,39 @@ class UplinkProtocol(Protocol):
     url: str
 
     def register(self, message: Register) -> None: ...
-    def exchange(self, message: Exchange) -> None: ...
+    def exchange(self, message: Exchange, itself: bool = False) -> None: ...
     def fetch(self, digest: str, session: str) -> None: ...
     def measure(self, session: str) -> None: ...
+
+
+class MeshProtocol(Protocol):
+    """What the loop needs of `mesh.service.Mesh`."""
+
+    def on_joined(self, registered: Registered) -> None: ...
+    def on_reply(self, reply: Reply) -> None: ...
+    def on_contact(self, at: float) -> None: ...
+    def on_state(self, free: Capacity, tags: dict[str, TagValue], leaving: bool) -> None: ...
+    @property
+    def has_leader(self) -> bool: ...
+
+
+class KeeperProtocol(Protocol):
+    """What the loop needs of `leader.keeper.ReportKeeper`."""
+
+    def on_joined(self, registered: Registered) -> None: ...
+    def copy(self, reports: Mapping[str, Report], batches: Mapping[str, Batch], proofs: Sequence[Proof]) -> None: ...
+    def settle(self, reports: Mapping[str, Report], batches: Mapping[str, Batch]) -> None: ...
+    def offer(self, then: Callable[[list[Sealed]], None]) -> None: ...
+    def delivered(self, copies: Iterable[Sealed]) -> None: ...
+    def close(self) -> None: ...
 
 
 class Loop:
     """Performs the agent's actions until it finishes."""
 
     uplink: UplinkProtocol  # set before `run`
+    keeper: Optional[KeeperProtocol] = None  # likewise; None: reports are nowhere but here until the server has them
+    mesh: Optional[MeshProtocol] = None  # likewise; None: this pilot shares no files
 
     def __init__(
         self,
@@ -80,6 +121,8 @@ class Loop:
         self.agent = agent
         self._pipes = TagPipes(os.path.join(stage.facts.work, "tags"))
         stage.pipes = self._pipes.paths
+        self._emits = EmitFiles(os.path.join(stage.facts.work, "emit"))
+        stage.emits = self._emits.folder
         self._usage, self._network, self._on_session = usage, network, on_session
         self._tails = LogUpload(lambda: agent.outbox.tail_capacity)
         report, pause, tails = self._on_attempt, self._pause, self._tails
@@ -108,14 +151,22 @@ class Loop:
         self._joined_once = self._is_over = False
         self._signals = 0
         self.is_interrupted = False
+        self._copy_at: Optional[float] = (
+            None  # when to look whether reports need copies, or whether others' are to be delivered
+        )
+        self._is_cut_off = False  # when we looked last
         self._doubtful: list[tuple[float, Event]] = []  # ends of attempts, and until when they are not believed
         self._idle_since = proctree.now()
+        self._said: Optional[Register] = None
+        self._told: tuple[Capacity, bool, str] = (Capacity(), False, "")  # to the leader of our mesh
+        self._kept_until = 0.0  # until when the server wants it to stay without a task, for its data
+        self._blobs, self._looked_at = blobs, float("-inf")
         self._wake_read, self.wake_fd = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self.wake_fd, False)
         self._perform: dict[type, Callable[[Any], object]] = {
-            events.Join: lambda action: self.uplink.register(self._register(action)),
-            events.Send: lambda action: self.uplink.exchange(action.exchange),
+            events.Join: self._join,
+            events.Send: lambda action: self.uplink.exchange(action.exchange, action.itself),
             events.Fetch: self._fetch,
             events.Begin: self._begin,
             events.Stop: lambda action: any(executor.stop(action) for executor in self._executors),
@@ -125,7 +176,8 @@ class Loop:
             events.Recall: self.commands.recall,
             events.Shorten: self._shorten,
             events.Settle: self.commands.settle,
-            events.Contact: self.commands.contact,
+            events.Delivered: self._on_delivered,
+            events.Contact: self._on_contact,
             events.Complain: lambda action: log.error("%s", action.message),
             events.Finish: self._finish,
         }
@@ -199,6 +251,7 @@ class Loop:
     def _deadline(self) -> Optional[float]:
         times = (
             self.agent.deadline(), self._idle_deadline(), self._tails.deadline(), self._pipes.deadline(), self._leave_at(),
+            self._emits.deadline(), self._copy_at,
             self._space_at if self.unfit else None, self._doubtful[0][0] if self._doubtful else None,
             *(executor.deadline() for executor in self._executors),
         )  # fmt: skip
@@ -225,7 +278,7 @@ class Loop:
         if self.agent.running or self.agent.waiting:
             self._idle_since = proctree.now()
             return None
-        return self._idle_since + self._idle_end
+        return max(self._idle_since + self._idle_end, self._kept_until)
 
     def _tick(self) -> None:
         idle, now = self._idle_deadline(), proctree.now()
@@ -238,9 +291,12 @@ class Loop:
         if self.unfit and now >= self._space_at:
             self._check_space(now)
         self._believe(now)
+        self._keep_reports(now)
         for executor in self._executors:
             executor.tick(now)
         self._pipes.tick(now)
+        for attempt, text in self._emits.look(now):
+            self._feed(events.Emitting(attempt, text))
         self._feed(events.Tick())
 
     def _send_tails(self) -> None:
@@ -261,6 +317,8 @@ class Loop:
                     self._perform[type(action)](action)
         finally:
             self._performing = False
+        if self.mesh is not None and self.mesh.has_leader:
+            self._tell_leader(self.mesh)
 
     # --- attempts
     def _on_attempt(self, event: Event) -> None:
@@ -273,15 +331,29 @@ class Loop:
         self._take(event)
 
     def _take(self, event: Event) -> None:
+        self._look_at_cache()
         attempt, tags = "", {}
         if type(event) is events.Ended:
             attempt, tags = event.report.attempt, self._pipes.end(event.report.attempt)
+            event = replace(event, report=self._emits.end(event.report))
         elif type(event) is events.Called:
             attempt = event.piece
             tags = self._pipes.end(attempt) if event.over else self._pipes.drain(attempt)
+            event = replace(event, reports=self._emits.end_called(attempt, event.batch, event.reports, event.over))
+        elif type(event) is events.Saved:
+            event = replace(event, emitted=self._emits.so_far(event.attempt))
         if tags:
             self._feed(events.Announced(attempt, tags))
         self._feed(event)
+
+    def _look_at_cache(self) -> None:
+        """Tell of files that came or went, before what is sent next; looking costs more with a larger cache."""
+        now = proctree.now()
+        if now >= self._looked_at + CACHE_EVERY:
+            self._looked_at = now
+            added, removed = self._blobs.take_changes()
+            if added or removed:
+                self._feed(events.CacheChanged(tuple(added), tuple(removed)))
 
     def _is_doubtful(self, event: Event) -> bool:
         """True if a batch system may have ended an attempt together with this pilot, whose own signal comes a moment later:
@@ -299,6 +371,7 @@ class Loop:
 
     def _begin(self, action: events.Begin) -> None:
         self._pipes.open(action.lease.attempt)
+        self._emits.begin(action.lease)
         executor: Executor = self.functions if action.lease.function else self.commands
         executor.begin(action)
 
@@ -315,7 +388,44 @@ class Loop:
         else:
             self._looks.do(lambda: self.post(partial(self._feed, events.Looked(peek.answer(directory, order)))))
 
+    # --- the mesh
+    def assign(self, leases: tuple[Lease, ...]) -> None:
+        """Tasks of the window of our mesh were given to us; from another thread."""
+        self.post(partial(self._feed, events.Assigned(leases)))
+
+    def reserve(self, window: int, seen: int, reserve: int) -> None:
+        """The window of our mesh changed; from another thread."""
+        self.post(partial(self._feed, events.Reserved(window, seen, reserve)))
+
+    def _tell_leader(self, mesh: MeshProtocol) -> None:
+        """Tell the mesh what is free here, if that changed: while the server is away tasks of its window come for it."""
+        free = self.agent.free if not self.unfit else Capacity()
+        told = free, bool(self.agent.leaving), self.agent.registered.pilot if self.agent.registered else ""
+        if told != self._told:
+            self._told = told
+            mesh.on_state(free, self._facts(), told[1])
+
+    def _facts(self) -> dict[str, TagValue]:
+        """What requirements read of this pilot, as the server would."""
+        message, room = self._said, self.agent.room
+        if message is None or self.agent.registered is None:
+            return {}
+        return {
+            **message.tags, "pilot": self.agent.registered.pilot, "host": message.host, "site": message.site,
+            "slots": room.cores, "cores": room.cores, "memory_mb": room.memory >> 20, "disk_mb": room.disk >> 20,
+            "gpus": room.gpus,
+        }  # fmt: skip
+
+    def _on_contact(self, action: events.Contact) -> None:
+        self.commands.contact(action)
+        if self.mesh is not None:
+            self.mesh.on_contact(action.at)
+
     # --- the server
+    def _join(self, action: events.Join) -> None:
+        self._said = self._register(action)
+        self.uplink.register(self._said)
+
     def _fetch(self, action: events.Fetch) -> None:
         assert self.agent.registered is not None
         self.uplink.fetch(action.digest, self.agent.registered.session)
@@ -326,10 +436,18 @@ class Loop:
             event = events.Joined(event.registered, self.commands.sees_logs)
         elif isinstance(event, events.Answered):
             self.uplink.beat = event.reply.hold
+            if event.reply.kept:
+                self._kept_until = proctree.now() + event.reply.kept
+            reply = event.reply
+            if self.mesh is not None and (reply.neighbours or reply.gone or reply.leader or reply.window_number):
+                self.mesh.on_reply(reply)
             unfit = probe.lost_fitness(self._work)
             if unfit:
                 self._become_unfit(unfit)
             self._measure()
+            self._look_at_cache()
+        elif isinstance(event, events.NoAnswer) and self._copy_at is not None:
+            self._copy_at = min(self._copy_at, proctree.now() + COPY_EVERY)
         elif isinstance(event, events.Leave):
             self._least_code = NO_SERVER
         elif isinstance(event, events.Fetched) and event.fits:
@@ -345,8 +463,49 @@ class Loop:
         self._joined_once = True
         self.uplink.beat = registered.beat
         self._on_session(registered.session)
+        if self.keeper is not None:
+            self.keeper.on_joined(registered)
+            self._copy_at = proctree.now() + 2.0 * registered.beat  # what others left here is delivered
+        if self.mesh is not None:
+            self.mesh.on_joined(registered)
         for executor in self._executors:
             executor.on_joined(registered)
+
+    # --- reports while the server is away
+    def _keep_reports(self, now: float) -> None:
+        """Have copies made of reports that the server does not take, and deliver those of others once it answers again."""
+        if self.keeper is None or self._copy_at is None or now < self._copy_at:
+            return
+        agent, outbox = self.agent, self.agent.outbox
+        was_cut_off, self._is_cut_off = self._is_cut_off, agent.is_cut_off(now)
+        if self._is_cut_off:
+            self._copy_at = now + COPY_EVERY
+            self.keeper.copy(outbox.reports, outbox.batches, agent.proofs.to_send())
+            return
+        self._copy_at = now + 2.0 * self.uplink.beat  # by then those whose pilots live have come by themselves
+        self.keeper.settle(outbox.reports, outbox.batches)
+        if not was_cut_off:
+            self.keeper.offer(lambda copies: self.post(partial(self._feed, events.Deliver(tuple(copies)))))
+
+    def close_keeper(self) -> None:
+        """The pilot ends: what the server has not taken outlives it."""
+        if self.keeper is not None:
+            outbox = self.agent.outbox
+            self.keeper.settle(outbox.reports, outbox.batches)
+            self.keeper.copy(outbox.reports, outbox.batches, self.agent.proofs.to_send())
+            self.keeper.close()
+
+    def _on_delivered(self, action: events.Delivered) -> None:
+        if self.keeper is not None:
+            self.keeper.delivered(action.copies)
+
+    def notice(self, tags: dict[str, TagValue]) -> None:
+        """Tags of this pilot changed; from another thread."""
+        self.post(partial(self._feed, events.Noticed(tags)))
+
+    def accuse(self, accusation: Accusation) -> None:
+        """Report a peer; from another thread."""
+        self.post(partial(self._feed, events.Accused(accusation)))
 
     def _measure(self) -> None:
         """Measure the host and the network, now that an exchange is about to go out anyway."""

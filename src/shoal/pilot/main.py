@@ -29,6 +29,19 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--cores", type=int, metavar="N", help="offer so many cores (default: all we may use)")
     parser.add_argument("--site", default="", metavar="S", help="name of the site (default: the server says)")
     parser.add_argument("--work-dir", metavar="D", help="make our directory in D (default: $TMPDIR or /tmp)")
+    parser.add_argument(
+        "--cache-dir",
+        metavar="D",
+        help="keep files for the tasks of all pilots of this host in D (default: in /var/tmp)",
+    )
+    parser.add_argument(
+        "--cache-max", metavar="SIZE", help="that cache and its reserve take at most so much, such as 20G"
+    )
+    parser.add_argument("--cache-reserve", metavar="SIZE", help="what of it stays free for what tasks write")
+    parser.add_argument(
+        "--storage", action="append", default=[], metavar="PREFIX=PLACE",
+        help="files whose names begin with PREFIX are at PLACE here, a directory, http(s) or root URL; may be repeated",
+    )  # fmt: skip
     parser.add_argument("--idle-end", type=float, metavar="S", help="end after S seconds without a task")
     parser.add_argument("--lifetime", type=float, metavar="S", help="end S seconds after the start, in order")
     parser.add_argument("--until", type=float, metavar="T", help="end at this Unix time, in order")
@@ -42,6 +55,18 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--no-cgroup", action="store_true", help="make no cgroups, also where we could: memory is watched all the same"
+    )
+    parser.add_argument(
+        "--mesh", choices=("on", "off"), help="share files with other pilots of this site (default: on)"
+    )
+    parser.add_argument(
+        "--mesh-port", type=_ports, metavar="A[-B]", help="be reached by them on a port of this range (default: any)"
+    )
+    parser.add_argument("--mesh-address", metavar="H", help="be reached by them at this address (default: found out)")
+    parser.add_argument(
+        "--shared-dir",
+        metavar="D",
+        help="a directory that all hosts of the site see: reports are kept there, too, while the server is away",
     )
     parser.add_argument("--verbose", "-v", action="store_true", help="log every attempt")
     parser.add_argument("--version", action="version", version=f"shoal pilot {__version__}")
@@ -63,7 +88,22 @@ def parse(argv: list[str]) -> argparse.Namespace:
         parser.error("the time of --until has passed, or is no Unix time")
     if options.tag:
         _check_tags(options.tag)
+    if options.storage:
+        _check_rules(parser, options.storage)
+    if options.cache_max or options.cache_reserve:
+        _read_sizes(parser, options)
     return options
+
+
+def _ports(text: str) -> str:
+    from shoal.model.errors import BadInput
+    from shoal.model.quantities import parse_ports
+
+    try:
+        parse_ports(text)
+    except BadInput as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def _check_tags(texts: list[str]) -> None:
@@ -75,6 +115,29 @@ def _check_tags(texts: list[str]) -> None:
     except BadInput as error:
         print(f"pilot.pyz: {error}", file=sys.stderr)
         sys.exit(2)
+
+
+def _check_rules(parser: argparse.ArgumentParser, texts: list[str]) -> None:
+    from shoal.data.sources import parse_rule
+
+    for text in texts:
+        try:
+            parse_rule(text)
+        except ValueError as error:
+            parser.error(f"--storage: {error}")
+
+
+def _read_sizes(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    from shoal.model.errors import BadInput
+    from shoal.model.quantities import parse_size
+
+    for name in ("cache_max", "cache_reserve"):
+        text = getattr(options, name)
+        if text is not None:
+            try:
+                setattr(options, name, parse_size(text if not text.isdigit() else int(text)))
+            except BadInput as error:
+                parser.error(f"--{name.replace('_', '-')}: {error}")
 
 
 def main(pack: Optional[Callable[[], bytes]] = None) -> int:

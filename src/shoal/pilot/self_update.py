@@ -13,6 +13,8 @@ from typing import Callable, Optional
 from shoal.pilot.host import memfd
 from shoal.wire.join import Join
 
+_MESH = ("mesh", "mesh_port", "mesh_address", "shared_dir")
+_CACHE = ("cache_dir", "cache_max", "cache_reserve")
 _OPEN_FILE = re.compile(r"/proc/self/fd/([0-9]+)")
 
 
@@ -40,12 +42,15 @@ def keep_zip_private() -> None:
 def options_again(options: argparse.Namespace) -> list[str]:
     """The command line of the next pilot; without the join string."""
     argv: list[str] = []
-    for name in ("server_file", "server", "token_file", "cores", "site", "work_dir", "idle_end", "until"):
+    names = ("server_file", "server", "token_file", "cores", "site", "work_dir", "idle_end", "until", *_CACHE, *_MESH)
+    for name in names:
         value = getattr(options, name)
         if value is not None and value != "":
             argv += [f"--{name.replace('_', '-')}", str(value)]
     for tag in options.tag:
         argv += ["--tag", tag]
+    for rule in options.storage:
+        argv += ["--storage", rule]
     switches = ("no_pid_namespace", "no_cgroup", "verbose")
     return argv + [f"--{name.replace('_', '-')}" for name in switches if getattr(options, name)]
 

@@ -6,7 +6,7 @@ listen, `ports`: in order of preference, 0: any), then a line every few seconds;
 ends. It prints one line: where it listens, or why it cannot.
 
 A caller must prove that it has the key before anything is copied [protocol 9]: the same preamble as in
-`wire/relay_preamble.py`. TLS is end to end, so no token is seen here.
+`wire/http/relay_preamble.py`. TLS is end to end, so no token is seen here.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from shoal.provision.backend import ENDED, QUEUED, RUNNING, Status
 WAITS_KEPT = 20  # waits in the queue, of the last allocations that started
 ERRORS_KEPT = 5
 IDLE_FOR = 30.0  # seconds; a pilot that ended sooner was killed, and may have had a task that nobody saw from here
+UNEXPLAINED = 15.0  # seconds after a submission in which a batch system may not have looked at it yet
 UNSEEN = 90.0  # seconds after which a submission that no batch system knows is taken for one that did not happen
 
 
@@ -152,6 +153,17 @@ class Ledger:
         if started or ended or is_first:
             self.save()
         return started, ended
+
+    def is_unexplained(self, now: float) -> bool:
+        """True if something was submitted a moment ago, and the batch system does not say yet why it waits."""
+        return any(
+            one.id
+            and one.state == QUEUED
+            and not one.reason
+            and not one.cancelled
+            and now - one.submitted < UNEXPLAINED
+            for one in self.allocations.values()
+        )
 
     def _begun(self, one: Allocation) -> float:
         """When an allocation may have started that did not run at the last look: no later than it did, for its cost is counted

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, replace
 
@@ -14,10 +14,10 @@ from shoal.client.client import Client
 from shoal.client.config import Target
 from shoal.client.connection import embedded_server
 from shoal.model.errors import ShoalError, Unreachable
-from shoal.provisioner.site import Json, Site
+from shoal.provisioner.site import Json, Site, is_idle
 from shoal.provisioner.site_file import SiteFile
 from shoal.sched.demand import DemandRule, Need, Plan, plan
-from shoal.sched.guided_factory import TaskKind, rank_sites
+from shoal.sched.provisioning.guided_factory import TaskKind, rank_sites
 from shoal.wire.http.requests import SiteStatus
 
 log = logging.getLogger(__name__)
@@ -162,7 +162,8 @@ class Provisioner:
             if not self._sites[name].trouble:
                 self._sites[name].note = reason
         for name, count in found.release.items():
-            pilots = [p for p in demand["pilots"] if p["site"] == name and p["allocation"] and p["state"] == "idle"]
+            mine = [p for p in demand["pilots"] if p["site"] == name and p["allocation"]]
+            pilots = [p for p in mine if p["state"] == "idle" and is_idle(p)]
             chosen = pilots[:count] if name not in self._jobs else []
             if chosen:
                 with contextlib.suppress(ShoalError):
@@ -244,12 +245,30 @@ class Provisioner:
 def make_plan(rule: DemandRule, demand: Json, sites: Mapping[str, Site], now: float, draw: Callable[[], float]) -> Plan:
     """What to ask of all sites: in one plan, since two that were planned apart would be asked for the same work."""
     others = [pilot for pilot in demand["pilots"] if pilot["site"] not in sites]
-    needs = [_need(row, others) for row in demand["needs"]]
+    needs = [need for row in demand["needs"] for need in _needs(row, others, sites)]
     ranks = rank_sites(
         (TaskKind(row["require"], row["rank"], row["priority"], row["tasks"]), row["ranks"]) for row in demand["needs"]
     )
     views = [site.view(demand["pilots"], now, ranks.get(name)) for name, site in sites.items()]
     return plan(rule, needs, views, now, draw)
+
+
+def _needs(row: Json, others: list[Json], sites: Collection[str]) -> list[Need]:
+    """A group of ready tasks, in parts for the sites that the server's plan directs them to [SPHINX S5]; what came since the
+    plan may go anywhere. Servers of older versions have none."""
+    need = _need(row, others)
+    directed = {site: count for site, count in (row.get("directed") or {}).items() if site not in row["unfit_sites"]}
+    total = sum(directed.values())
+    if need.seconds is None or total <= 0 or need.tasks <= 0:
+        return [need]
+    part = min(1.0, need.tasks / total)
+    parts = [
+        need._replace(tasks=round(part * count), unfit_sites=need.unfit_sites | {one for one in sites if one != site})
+        for site, count in sorted(directed.items())
+        if site in sites
+    ]
+    rest = need._replace(tasks=max(0, need.tasks - round(total)))
+    return [one for one in (*parts, rest) if one.tasks > 0]
 
 
 def _need(row: Json, others: list[Json]) -> Need:

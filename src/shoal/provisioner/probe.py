@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from shoal.client.client import Client
+from shoal.data.sources import parse_rule
 from shoal.model.errors import BadInput
-from shoal.model.quantities import show_duration
+from shoal.model.quantities import parse_ports, show_duration
 from shoal.provision import registry, site_url
 from shoal.provision.backend import BackendError, Order, Shape
 from shoal.provision.slurm import Limits, Slurm
@@ -35,6 +36,14 @@ def check_config(config: SiteConfig) -> None:
     """Refuse a site whose settings contradict each other or its backend, before anything is asked of it."""
     name = site_url.parse(config.url).backend
     backend = registry.make(name, config.options)  # says what is wrong with them
+    if config.mesh_port:
+        parse_ports(config.mesh_port)
+    for rule in config.storage:
+        try:
+            parse_rule(rule)
+        except ValueError as error:
+            hint = "name a directory that its hosts see, or a URL: data/=/lustre/phys/data/"
+            raise BadInput(str(error), code="bad_storage", field="--storage", hint=hint) from None
     if config.hosts > config.max_pilots:
         raise BadInput(
             f"an allocation of {config.hosts} hosts brings as many pilots, and {config.max_pilots} may be there at most",

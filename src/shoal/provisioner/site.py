@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from hashlib import sha256
@@ -41,6 +42,17 @@ def open_shell(config: SiteConfig) -> LocalShell | SshShell:
     if not url.is_remote:
         return LocalShell()
     return SshShell(url, options=("-F", config.ssh_config) if config.ssh_config else ())
+
+
+def pilot_options(config: SiteConfig) -> tuple[str, ...]:
+    """What every pilot of a site is told of it."""
+    return (
+        *("--idle-end", f"{config.idle_end:g}"),
+        *(("--mesh", "off") if config.mesh == "off" else ()),
+        *(("--mesh-port", config.mesh_port) if config.mesh_port else ()),
+        *(("--shared-dir", config.shared_dir) if config.shared_dir else ()),
+        *(word for rule in config.storage for word in ("--storage", rule)),
+    )
 
 
 class Site:
@@ -101,8 +113,8 @@ class Site:
         return SiteView(
             name=config.name,
             queued=sum(pilots for _, pilots in coming),
-            idle=sum(1 for one in mine if not one["held"]),
-            busy=sum(1 for one in mine if one["held"]),
+            idle=sum(1 for one in mine if is_idle(one)),
+            busy=sum(1 for one in mine if not is_idle(one)),
             queued_cores=sum(one.cores // one.hosts * pilots for one, pilots in coming),
             free_cores=sum(one["free_cores"] for one in mine),
             cores=sum(one["cores"] for one in mine),
@@ -151,7 +163,22 @@ class Site:
             list(self.changes),
             self.failure,
             self.shape,
+            pilot_cores=max(1, self.config.cores),
+            open_pilots=self._open_pilots(),
+            wait=self.ledger.wait,
         )
+
+    def _open_pilots(self) -> int:
+        """How many more pilots may be asked for, by the limits that a person set."""
+        config = self.config
+        if self.trouble or config.removed or time.time() < config.banned_until:
+            return 0
+        there = sum(one.hosts for one in self.ledger.allocations.values() if not one.cancelled)
+        found = config.max_pilots - there
+        if config.budget is not None:
+            each = max(1, config.cores) * config.min_seconds
+            found = min(found, int((config.budget - self.ledger.committed) / each))
+        return max(0, found)
 
     def told(self, status: SiteStatus) -> None:
         """The server has this report."""
@@ -241,7 +268,8 @@ class Site:
                 "--cores",
                 str(ask.cores),
             ),
-            *("--idle-end", f"{config.idle_end:g}", "--tag", f"allocation={name}"),
+            *("--tag", f"allocation={name}"),
+            *pilot_options(config),
         )
         order = Order(name, shape, config.directory, start, config.options)
         script = self.backend.script(order)
@@ -284,6 +312,8 @@ class Site:
         mine = [one for one in found if not one.name or one.name[len(self.prefix) :].isdigit()]
         most = (max(1, self.config.cores) * self.config.hosts, self.config.max_seconds)
         started, ended = self.ledger.update(mine, now, most)
+        if self.ledger.is_unexplained(now):
+            self.schedule.note_news(now)  # somebody waits for the reason, who would not see it for half a minute
         for one in started:
             self.changes.append(AllocationChange("started", one.name, "", one.cores, one.seconds))
         for one in ended:
@@ -339,6 +369,11 @@ class Site:
         """End the tunnel and the connection; allocations go on."""
         self.reach.close()
         self.shell.close()
+
+
+def is_idle(pilot: Json) -> bool:
+    """True if a pilot has no task, and is not kept for files that tasks read; older servers do not say that."""
+    return not pilot["held"] and not pilot.get("is_kept")
 
 
 def is_refusal(result: Result) -> bool:

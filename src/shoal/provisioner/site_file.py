@@ -42,6 +42,10 @@ class SiteConfig:
     directory: str = ""  # absolute, on the site; found by the probe
     ssh_config: str = ""
     tunnel: str = "auto"  # always, never
+    mesh: str = "on"  # off: its pilots share no files with each other
+    mesh_port: str = ""  # the port, or the range of ports, on which they are reached by each other; empty: any
+    shared_dir: str = ""  # a directory that all hosts there see: reports are kept in it while the server is away
+    storage: list[str] = field(default_factory=list)  # PREFIX=PLACE: where the site has files, by their names
     idle_end: float = 60.0  # seconds without a task after which a pilot ends
     banned_until: float = 0.0
     ban_reason: str = ""

@@ -47,6 +47,7 @@ class Source(Protocol):
     ) -> Json: ...
     def outcomes(self, run: str, values: bool = False) -> Iterator[tuple[Any, ...]]: ...
     def task(self, task: str) -> Json: ...
+    def partial(self, run: str) -> Json: ...
     def logs(self, task: str, stream: str = "stdout", attempt: int | None = None) -> Iterator[bytes]: ...
     def events(self, run: str = "", after: int = 0, kinds: Sequence[str] = ()) -> Iterator[Json]: ...
     def pilots(self, state: str = "") -> Json: ...
@@ -60,7 +61,7 @@ class HttpSource:
     def __init__(self, client: Client, sleep: Callable[[float], None] = time.sleep) -> None:
         self.client, self.sleep = client, sleep
         self.runs, self.run, self.tasks, self.task = client.runs, client.run, client.tasks, client.task
-        self.pilots, self.acct, self.why = client.pilots, client.acct, client.why
+        self.pilots, self.acct, self.why, self.partial = client.pilots, client.acct, client.why, client.partial
 
     def __enter__(self) -> HttpSource:
         return self
@@ -119,7 +120,7 @@ class EmptySource:
     def _missing(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise nothing_submitted(str(args[0]))
 
-    run = tasks = outcomes = task = logs = why = _missing
+    run = tasks = outcomes = task = partial = logs = why = _missing
 
     def events(self, run: str = "", after: int = 0, kinds: Sequence[str] = ()) -> Iterator[Json]:
         """No events."""

@@ -104,6 +104,14 @@ class FileSource:
         with self._explained():
             yield from self._reader.outcomes(number, values)
 
+    def partial(self, run: str) -> Json:
+        """What tasks of a run that succeeded emitted, merged."""
+        number = parse_run(run)
+        with self._explained():
+            if self._reader.run_row(number) is None:
+                raise no_run(run)
+            return self._reader.partial(number)
+
     def task(self, task: str) -> Json:
         """One task with its events."""
         found = parse_task(task)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from shoal.model.errors import BadInput, echo
 from shoal.model.ids import target_of
 from shoal.model.limits import MAX_NAME
+from shoal.model.quantities import first_of
 from shoal.report.data_source import HttpSource, Json, Source
 
 LOOKED_AT = 100  # runs of one name
@@ -71,7 +72,7 @@ def _latest(source: Source, name: str, found: list[Json], say: Callable[[str], N
         mine = [row for row in found if row["owner"] == me]
         if not mine:
             first = {row["owner"]: row["run"] for row in reversed(found)}
-            shown = ", ".join(f"{run} ({owner})" for owner, run in list(first.items())[:5])
+            shown = first_of([f"{run} ({owner})" for owner, run in first.items()], 5)
             raise BadInput(
                 f"several people have a run named {echo(name)!r}: {shown}", code="bad_id", hint="give its id"
             )

@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import field
+from datetime import UTC, datetime
 from typing import Any
 
 from shoal.model.lazy_dataclass import dataclass
-from shoal.model.quantities import many, rate_text, show_duration
+from shoal.model.quantities import first_of, many, rate_text, show_duration
 from shoal.report.data_source import Json, Source
+from shoal.sched.vector.deadline import chance_text
+from shoal.wire.http.run_counts import done_of, units_of
 
 FINAL = ("succeeded", "failed", "cancelled", "lost")
 SAMPLE = 10_000  # durations kept for the median; beyond that a random sample
@@ -26,8 +29,10 @@ NEXT: dict[str, str] = {
     "out_of_memory": "submit it again with --resume and more --memory",
     "host_unfit": "shoal pilots",
     **dict.fromkeys(("pilot_lost", "cancelled"), "shoal retry {run}"),
+    "goal_reached": "shoal partial {run}",
     **dict.fromkeys(("stage_in", "stage_out", "output_missing", "poison", "dependency_failed"), "shoal show {task}"),
 }
+STATED, AT_RISK = "deadline_stated", "deadline_at_risk"  # kinds of events on deadlines
 # Kinds of events that are only counted -> the field of a Tally.
 COUNTED = {"task_adopted": "adopted", "report_refused": "refused", "task_returned": "returned"}
 
@@ -178,7 +183,7 @@ class Tally:
         """Unusual events, one sentence for each kind; empty if there were none."""
         sentences: list[str] = []
         if self.reused:
-            origin = f" from {', '.join(self.reused_from[:3])}" if self.reused_from else ""
+            origin = f" from {first_of(self.reused_from, 3)}" if self.reused_from else ""
             sentences.append(f"{many(self.reused, 'task')} not run again: the results were taken over{origin}.")
         if self.retried:
             causes = ", ".join(f"{cause} {count}" for cause, count in self.retried.most_common())
@@ -191,7 +196,7 @@ class Tally:
                 " --max-memory bounds what they are given."
             )
         if self.lost_pilots:
-            names = ", ".join(sorted(self.lost_pilots)[:5])
+            names = first_of(sorted(self.lost_pilots), 5)
             count = sum(self.lost_pilots.values())
             sentences.append(
                 f"{many(len(self.lost_pilots), 'pilot')} went silent or ended ({names}) with {many(count, 'task')};"
@@ -291,11 +296,6 @@ def failure_line(run: str, failure: Failure) -> str:
     return f"  {failure.count:,} {failure.cause}{what}, e.g. {failure.example}{message}  ->  {todo}"
 
 
-def done_of(row: Mapping[str, Any]) -> int:
-    """How many tasks of a run are final."""
-    return sum(int(row["counts"].get(state, 0)) for state in FINAL)
-
-
 def live_of(row: Mapping[str, Any]) -> int:
     """How many tasks of a run are with pilots: leased or running, because pilots fetch tasks ahead of free slots."""
     return int(row["counts"].get("live", 0))
@@ -304,11 +304,6 @@ def live_of(row: Mapping[str, Any]) -> int:
 def running_of(row: Mapping[str, Any]) -> int:
     """How many tasks of a run are known to run; of an older server, and without one, how many are with pilots."""
     return int(row["counts"].get("running", live_of(row)))
-
-
-def units_of(row: Mapping[str, Any]) -> int:
-    """How many units of divisible work a run has; 0 if it has no such work."""
-    return int(row["counts"].get("units", 0))
 
 
 def units_text(row: Mapping[str, Any]) -> str:
@@ -335,3 +330,28 @@ def counts_text(row: Mapping[str, Any]) -> str:
     ]
     parts = [f"{count:,} {state}" for state, count in shown if count > 0]
     return ", ".join([*parts, *filter(None, [units_text(row)])])
+
+
+# --- the deadline of a run
+def deadline_document(source: Source, run: Mapping[str, Any]) -> Json:
+    """The deadline of a run as `deadline`; nothing if it has none. `met` is null while it is not over."""
+    if run.get("due") is None:
+        return {}
+    events = list(source.events(str(run["run"]), kinds=(STATED, AT_RISK)))
+    stated = next((event["data"].get("chance") for event in events if event["kind"] == STATED), None)
+    due = datetime.fromtimestamp(run["due"], UTC).isoformat(timespec="seconds")
+    met = None if run["finished"] is None else run["finished"] <= run["due"]
+    risks = sum(event["kind"] == AT_RISK for event in events)
+    return {"deadline": {"due": due, "stated": stated, "at_risk": risks, "met": met}}
+
+
+def deadline_lines(source: Source, run: Mapping[str, Any]) -> list[str]:
+    """What became of the deadline, in a sentence."""
+    found = deadline_document(source, run).get("deadline")
+    if found is None:
+        return []
+    stated = f"; it was told P {chance_text(found['stated'])}" if found["stated"] is not None else ""
+    if found["met"] is None:
+        return [f"  deadline {found['due']}{stated}"]
+    by = show_duration(abs(run["due"] - run["finished"]))
+    return [f"  deadline {'met' if found['met'] else 'missed'} by {by}{stated}"]

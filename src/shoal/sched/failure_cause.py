@@ -258,7 +258,7 @@ class Kinds:
 
     def in_row(self, host: str) -> int:
         """How many failed there since anything succeeded, without what fails everywhere, for `Places.blame`."""
-        return sum(self._unexplained(host).values())
+        return sum(self._unexplained(host).values()) if host in self._bad_hosts else 0
 
     def failed_hosts(self, kind: str) -> int:
         """On how many hosts it fails now."""

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Optional, Union
+from typing import Optional, Protocol
 
 from shoal.model.quantities import many, show_size
-from shoal.model.task.spec import Needs
 from shoal.wire.messages import Capacity
 
 
-def pairs(needs: Union[Needs, Capacity], room: Capacity) -> tuple[tuple[int, int], ...]:
+class Needs(Protocol):
+    """What a task takes, as its specification or its lease has it: pilots do not have the table of task fields."""
+
+    @property
+    def cores(self) -> int: ...
+    @property
+    def memory(self) -> int: ...
+    @property
+    def disk(self) -> int: ...
+    @property
+    def gpus(self) -> int: ...
+
+
+def pairs(needs: Needs, room: Capacity) -> tuple[tuple[int, int], ...]:
     """What is needed and what there is, of each resource."""
     return (
         (needs.cores, room.cores), (needs.memory, room.memory), (needs.disk, room.disk), (needs.gpus, room.gpus),

@@ -14,7 +14,7 @@ Rules
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Callable, NamedTuple, Optional
 
 from shoal.model.lazy_dataclass import dataclass
@@ -45,6 +45,15 @@ class Standing:
     limit: float
     used: float
     open: bool  # does the rule exist at this time?
+
+
+class Bound(NamedTuple):
+    """What a rule leaves to some owners at some sites."""
+
+    owners: frozenset[str]
+    sites: frozenset[str]
+    cores: Optional[int]  # at once
+    core_seconds: Optional[float]  # in what is left of its window
 
 
 class Counts(NamedTuple):
@@ -251,6 +260,24 @@ class Ledger:
                 if used >= limit.micro or used + micro > limit.micro:
                     return _no_hours(limit, limit.micro, micro)
         return None
+
+    def bounds(self, owners: Iterable[str], sites: Collection[str], now: float) -> list[Bound]:
+        """The open rules that limit how much these owners may run at these sites, and what each of them leaves."""
+        covered: dict[_Limit, tuple[set[str], set[str]]] = {}
+        for owner in owners:
+            for site in sites:
+                for limit in self._covering(owner, site):
+                    inside = covered.setdefault(limit, (set(), set()))
+                    inside[0].add(owner)
+                    inside[1].add(site)
+        found = []
+        for limit, (who, where) in covered.items():
+            if not limit.opens <= now < limit.closes:
+                self._turn(limit, now)
+            hours = None if limit.micro is None else max(0.0, limit.micro - limit.spent - limit.reserved) / _MICRO
+            if limit.open and (limit.cores() is not None or hours is not None):
+                found.append(Bound(frozenset(who), frozenset(where), limit.cores(), hours))
+        return found
 
     def may_queue(self, owner: str, count: int, now: float) -> Optional[Block]:
         """Why an owner may not submit so many more tasks; None: it may."""

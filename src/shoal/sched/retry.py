@@ -50,6 +50,8 @@ class Failure(NamedTuple):
     hosts: int = 1  # that could run it, this one included
     setup_failed: int = 1  # hosts on which the same setup lines fail, this one included (`Kinds.failed_hosts`)
     setup_worked: bool = False  # did they ever work anywhere? (`Kinds.worked`)
+    hosts_left: Optional[int] = None  # set: this host cannot have an input; others that are left
+    is_end: bool = False  # its exit code is one after which the submitter wants no other attempt
     has_untried_site: bool = False  # the site is in doubt, and another one could run it where it was not tried yet
 
 
@@ -88,12 +90,18 @@ def next_step(cause: Cause, terms: Terms, past: History, failure: Failure) -> St
 def _next_step(cause: Cause, terms: Terms, past: History, failure: Failure) -> Step:
     if cause in _ENDS:
         return Final(cause, "it is not to run again")
+    if failure.is_end:
+        return Final(cause, "no retry follows this exit code")
     if terms.rerun is Rerun.NEVER:
         return Final(cause, "it must not run twice (rerun=never)")
     if cause is Cause.OUT_OF_MEMORY:
         return _more_memory(terms, past, failure)
     if cause is Cause.HOST_UNFIT:
         return _unfit(terms, past, failure)
+    if cause is Cause.STAGE_IN and failure.hosts_left is not None:
+        if failure.hosts_left:
+            return Retry(False, True, None, "another host may have its input")
+        return Final(cause, "no other host is left to try it on")
     if cause is Cause.STAGE_IN and not past.stagings:
         return Retry(False, True, None, "its input may arrive elsewhere")
     is_slow_site = cause is Cause.OVER_TIME and failure.has_untried_site

@@ -19,8 +19,10 @@ from shoal.model.lazy_dataclass import dataclass
 from shoal.model.policy import outward
 from shoal.server.auth.authentication import Authentication, Caller
 from shoal.server.auth.lockout import Lockouts
+from shoal.server.blobs.fetchers import Fetchers
 from shoal.server.blobs.registry import Blobs
 from shoal.server.blobs.uploads import Uploads
+from shoal.server.exchanges.mailboxes import Mailboxes
 from shoal.server.file_answers import FileAnswers
 from shoal.server.http.bodies import Bodies
 from shoal.server.http.connections import Connections
@@ -58,6 +60,8 @@ class Context:
     file_answers: FileAnswers = field(default_factory=FileAnswers)
     authority: CertificateAuthority | None = None  # None: this server is not reached from other hosts
     tunnel: TunnelSocket | None = None
+    mailboxes: Mailboxes = field(default_factory=Mailboxes)
+    fetchers: Fetchers = field(default_factory=Fetchers)
     addresses: list[str] = field(default_factory=list)  # for join strings: host:port, or unix:/path
     names: frozenset[str] = frozenset()  # host names of this server
     pilot_sha256: str = ""

@@ -44,11 +44,14 @@ from shoal.model.quantities import parse_size
 from shoal.model.timing import Timing
 from shoal.server.auth.authentication import COUNT_FOR, Authentication
 from shoal.server.auth.local_tokens import local_tokens
-from shoal.server.ban_hook import BanHook
 from shoal.server.blobs.registry import CHECKPOINTS_EVERY, QUOTA, Blobs
 from shoal.server.blobs.uploads import Uploads
 from shoal.server.context import Context
+from shoal.server.deadline_watch import DeadlineWatch
 from shoal.server.disk_reserve import Reserve
+from shoal.server.file_watch import FileWatch
+from shoal.server.hooks.ban_hook import BanHook
+from shoal.server.hooks.notify import Notifier
 from shoal.server.http.app import make_app
 from shoal.server.http.connections import ConnectionLimits, Connections, capacity_of, raise_file_limit
 from shoal.server.http.listen import bind, bind_local, names_of, parse_address, reached_by
@@ -57,6 +60,8 @@ from shoal.server.http.rate_limit import RateLimit
 from shoal.server.http.tunnel_socket import TunnelSocket
 from shoal.server.metrics import Metrics
 from shoal.server.own_pilot import OriginalSettings, OwnPilot
+from shoal.server.placement import PlacementLoop
+from shoal.server.planning.planner import Planner
 from shoal.server.private_files import write_private
 from shoal.server.retention import prune
 from shoal.server.service import Service
@@ -175,6 +180,8 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
     service.on_rebuilt = count_blobs
     hooks = BanHook(lambda: service.engine.state.accounting.policy.ban.hook, service.clock, state_dir)
     service.on_notices = hooks.notify
+    notifier = Notifier(service)
+    service.on_due = notifier.wake
     access = Authentication(people, lambda rows: service.writer.put(rows))
     uploads = Uploads(blobs)
     context = Context(service, access, connections, RateLimit(), Metrics(__version__), ended.set, blobs, uploads)
@@ -189,7 +196,9 @@ async def serve(chosen: argparse.Namespace, umask: int) -> int:
         start = start_count(service.engine.state.incarnation)
         _tell_ready(chosen.ready_fd)
         log.info("listening addresses=%s incarnation=%d", context.addresses, start)
-        await _run(context, chosen, ended, OriginalSettings(umask, before), lambda: _write_address(context, owner))
+        await _run(
+            context, chosen, ended, OriginalSettings(umask, before), lambda: _write_address(context, owner), notifier
+        )
     finally:
         _remove_address(state_dir)
         for listener in listeners:
@@ -276,7 +285,7 @@ async def _listen(
 
 async def _run(
     context: Context, chosen: argparse.Namespace, ended: asyncio.Event, original: OriginalSettings,
-    renew_tokens: Callable[[], None],
+    renew_tokens: Callable[[], None], notifier: Notifier,
 ) -> None:  # fmt: skip
     """Run the periodic tasks until the server is to end."""
     service, release = context.service, context.blobs.release
@@ -309,12 +318,18 @@ async def _run(
         _watch_lag(context.rate_limit),
         context.blobs.sweep_forever(),
         context.uploads.sweep_forever(),
+        notifier.run(),
+        DeadlineWatch(service, str(service.state_dir / DATABASE)).run(),
+        PlacementLoop(service).run(),
     ]
+    loops.append(Planner(service).run())
+    if chosen.embedded:
+        loops.append(FileWatch(service).run())
     tasks = [asyncio.ensure_future(loop) for loop in loops]
     if pilot is not None:
         tasks.append(asyncio.ensure_future(pilot.run()))
     if chosen.embedded:
-        tasks.append(asyncio.ensure_future(_end_when_idle(context, chosen.linger, ended)))
+        tasks.append(asyncio.ensure_future(_end_when_idle(context, chosen.linger, ended, notifier)))
     waiter = asyncio.ensure_future(ended.wait())
     await asyncio.wait([waiter, *tasks], return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:
@@ -361,11 +376,12 @@ async def _every(seconds: float, do: Callable[[], Any]) -> None:
         do()
 
 
-async def _end_when_idle(context: Context, linger: float, ended: asyncio.Event) -> None:
+async def _end_when_idle(context: Context, linger: float, ended: asyncio.Event, notifier: Notifier) -> None:
     service = context.service
     while True:
         await asyncio.sleep(min(1.0, linger / 4))
-        is_busy = context.uploads.is_busy or not service.writer.is_settled  # memory may be ahead of a full disk
+        is_busy = context.uploads.is_busy or notifier.is_busy
+        is_busy = is_busy or not service.writer.is_settled  # memory may be ahead of a full disk
         if is_busy or service.engine.may_progress(service.clock()):
             service.last_request = service.clock()
         elif service.clock() - service.last_request > linger:

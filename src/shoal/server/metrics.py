@@ -20,6 +20,7 @@ NAMES: dict[str, str] = {
     "shoal_requests_total": "Requests answered, by pattern of the route and HTTP status.",
     "shoal_request_seconds": "Seconds from a request's headers to its answer, by pattern of the route; waiting counts.",
     "shoal_exchanges_total": "Exchanges with pilots answered.",
+    "shoal_bundled_exchanges_total": "Exchanges that came by way of a leader, many in one request.",
     "shoal_refused_total": "Requests refused, by code of the error.",
     "shoal_commands_contained_total": "Commands that met a defect: undone, and the engine rebuilt from the database.",
     "shoal_senders_locked_out": "Senders whose requests are refused for a while because they met defects repeatedly.",
@@ -78,6 +79,7 @@ class Metrics:
         self.seconds: dict[str, list[float]] = {}  # route -> how many in each bucket, in none of them, and the sum
         self.refusals: dict[str, int] = {}  # code
         self.exchanges = 0
+        self.bundled = 0
 
     def answered(self, route: str, status: int, seconds: float) -> None:
         """A request was answered; `route` is the pattern, never the path."""
@@ -117,6 +119,7 @@ class Metrics:
             yield seconds
             for name, value in {
                 "shoal_exchanges": self.exchanges,
+                "shoal_bundled_exchanges": self.bundled,
                 "shoal_commands_contained": facts.contained,
                 "shoal_commits": facts.commits,
                 "shoal_commit_wait_seconds": facts.commit_wait,

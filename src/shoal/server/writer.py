@@ -29,6 +29,9 @@ T = TypeVar("T")
 ALONE = 0.01  # seconds that changes wait to be batched, if nobody waits for their commit
 CROWD = 4  # answers that waited for one commit, from which on the loop gathers what it has at hand before the next
 GATHER = 0.02  # seconds that it gathers at most
+# Submissions that do not wait, after one that did and nothing came: calls may be longer, or the machine busy.
+IN_VAIN = 8
+UNDERWAY = 0.01  # seconds that a submission whose tasks run already waits for their reports, to share their commit
 RETRY_FULL = 1.0  # seconds between tries while the disk is full
 STUCK_END = 3.0  # seconds that a server that is to end waits for space for its last changes
 GOODBYE = 2.0  # seconds that a server whose database is gone still answers requests with that error
@@ -46,6 +49,8 @@ class Writer:
         self._queue: queue.SimpleQueue[list[_Entry] | None] = queue.SimpleQueue()
         self._gathered: list[_Entry] = []  # on the loop, for the next commit
         self._gathering_since = 0.0
+        self._patience: asyncio.TimerHandle | None = None  # until when everything gathered may wait
+        self._in_vain = 0  # how many are not worth that
         self._is_crowded = False  # many answers waited for the last commit
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._unsettled = 0  # entries queued and not yet committed
@@ -61,19 +66,27 @@ class Writer:
         """Start the thread."""
         self._thread.start()
 
-    def put(self, changes: Sequence[Change], then: Callable[[], None] | None = None) -> None:
-        """Queue changes for the next commit; `then` runs on the loop after it, in order."""
+    def put(self, changes: Sequence[Change], then: Callable[[], None] | None = None, *, may_wait: bool = False) -> None:
+        """Queue changes for the next commit; `then` runs on the loop after it, in order. `may_wait`: what comes in the
+        next moment needs a commit of its own, which these may share."""
         if not changes and not self._unsettled:
             if then is not None:
                 then()
             return
-        self._gather(_Entry(changes, then))
+        self._gather(_Entry(changes, then), may_wait)
 
-    def _gather(self, entry: _Entry) -> None:
+    def _gather(self, entry: _Entry, may_wait: bool = False) -> None:
         """Hand an entry to the thread: at once, or where many exchanges are at work together with those that the loop has
         at hand. A commit costs the same for one exchange as for a hundred, and takes the interpreter from the loop."""
         self._unsettled += 1
         self._gathered.append(entry)
+        if may_wait and not self._is_crowded and self._patience is None:
+            if self._in_vain:
+                self._in_vain -= 1
+            else:
+                self._patience = self._loop.call_later(UNDERWAY, self._give_up_waiting)
+        if self._patience is not None and (may_wait or (entry.then is None and entry.query is None)):
+            return
         if not self._is_crowded or entry.query is not None:
             self._hand_over()
         elif len(self._gathered) == 1:
@@ -82,7 +95,14 @@ class Writer:
         elif self._loop.time() - self._gathering_since >= GATHER:
             self._hand_over()
 
+    def _give_up_waiting(self) -> None:
+        self._in_vain = IN_VAIN
+        self._hand_over()
+
     def _hand_over(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
         if self._gathered:
             self._queue.put(self._gathered)
             self._gathered = []

@@ -13,7 +13,7 @@ from dataclasses import field
 from random import Random
 from typing import NamedTuple, Protocol
 
-from shoal.model.credentials import digest
+from shoal.model.credentials import alias
 from shoal.model.errors import ShoalError
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.model.lazy_dataclass import dataclass
@@ -22,6 +22,7 @@ from shoal.pilot.agent.agent import Agent
 from shoal.pilot.agent.events import (
     Answered,
     Begin,
+    CacheChanged,
     Called,
     Contact,
     Disowned,
@@ -47,6 +48,7 @@ from shoal.pilot.executor import GUARD_GONE, given_back
 from shoal.sim.clock import Alarm, Clock
 from shoal.sim.command_pieces import CommandPiece
 from shoal.sim.guard_queue import GuardQueue
+from shoal.sim.host_files import SIZE, HostFiles
 from shoal.wire.chunk import names, part
 from shoal.wire.messages import Batch, Capacity, Checkpoint, Exchange, Lease, Registered, Reply, Report
 
@@ -152,6 +154,7 @@ class Host:
             previous.sweep()  # what a pilot does first of all on its machine
         self.rng = Random(f"{world.seed}/host{number}")
         self.agent = Agent(capacity, self.rng)
+        self.files: HostFiles = previous.files if previous is not None else HostFiles()
         self.alive, self.died = True, False
         self.frozen = False  # the pilot process
         self.host_frozen = False
@@ -170,7 +173,8 @@ class Host:
         self.identity: str = previous.identity if previous is not None else f"id{number}"
         # The lock file of a pilot that was killed on the same host shows its successor that it is dead.
         registered = previous.agent.registered if previous is not None and reports_death else None
-        self.ended = [digest(registered.session)] if registered is not None else []
+        self.ended = [alias(registered.session)] if registered is not None else []
+        self.agent.cache.change(((digest, SIZE) for digest in self.files.here), ())
         self.handle(Tick())
 
     # --- the agent and its actions
@@ -187,12 +191,14 @@ class Host:
         self._alarm.set(max(due, self.world.clock.now + 0.001) if due is not None else None)
 
     def _do(self, action: object) -> None:
-        if isinstance(action, Join):
-            self.world.join(self, action)
-        elif isinstance(action, Send):
+        if isinstance(action, Send):
             if action.exchange.checkpoints:
                 self._checkpoints[action.exchange.seq] = action.exchange.checkpoints
             self.world.send(self, action.exchange)
+        elif isinstance(action, Contact):
+            self._contact = max(self._contact, action.at)
+        elif isinstance(action, Join):
+            self.world.join(self, action)
         elif isinstance(action, Begin) and action.lease.function:
             self._call(action.lease, 0)
         elif isinstance(action, Begin) and any(
@@ -218,8 +224,6 @@ class Host:
             if action.attempt in self._outputs:  # what was thrown away cannot be published later
                 self._outputs.discard(action.attempt)
                 self.world.ledger.report_settled(action.attempt, action.accepted)
-        elif isinstance(action, Contact):
-            self._contact = max(self._contact, action.at)
         elif isinstance(action, Finish):
             self.alive = False
             self.world.note(f"{self.name} ends: {action.why}")
@@ -292,6 +296,9 @@ class Host:
 
     def _run(self, payload: Payload) -> None:
         attempt = payload.lease.attempt
+        if payload.lease.content:
+            changed = CacheChanged(*self.files.read(text.partition(" ")[0] for text in payload.lease.content.values()))
+            self.world.clock.after(0.001, lambda: self.handle(changed))
         if payload.lease.checkpoint:
             payload.step = self.world.ledger.step_of(payload.lease)
             self.payloads[attempt] = payload

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
 from shoal.engine.changes import Answer, Change, Outcome
-from shoal.engine.commands import Command, Talk, Tick
+from shoal.engine.commands import Accept, Command, Talk, Tick
 from shoal.engine.engine import Engine
 from shoal.engine.snapshot import Snapshot
 from shoal.model.errors import ShoalError
@@ -105,9 +106,15 @@ class SimServer:
         self._pending += outcome.changes
         for answer in outcome.answers:
             self._release(lambda a=answer: self._deliver(a), durable=answer.durable)  # type: ignore[misc]  # bound now
+        for run, first, count in outcome.offers:
+            self._release(partial(self._accept, run, first, count), durable=True)
         if self._pending and not self._committing:
             self._committing = True
             self._schedule_commit(self._commit_time.draw(self.rng))
+
+    def _accept(self, run: int, first: int, count: int) -> None:
+        if self.engine is not None:
+            self.apply(Accept(run, first, count))
 
     def _schedule_commit(self, delay: float) -> None:
         self.clock.after(delay, self._commit)

@@ -9,7 +9,7 @@ from shoal.model.ids import parse_attempt
 from shoal.wire.chunk import shift
 from shoal.wire.messages import Batch, Report
 
-_COLUMNS = ("started", "duration", "cpu", "max_rss", "last_line", "result", "out", "err")
+_COLUMNS = ("started", "duration", "cpu", "max_rss", "last_line", "result", "out", "err", "emitted")
 
 
 def report_of(batch: Batch, at: int) -> Report:
@@ -25,7 +25,7 @@ def merge(reports: Sequence[Report]) -> tuple[list[Report], list[Batch]]:
     plain: list[tuple[int, str, int, int, int, Report]] = []
     for report in reports:
         good = report.outcome == "succeeded" and report.exit_code == 0 and report.started is not None
-        if good and not (report.new_files or report.message or report.result or report.staging):
+        if good and not (report.new_files or report.message or report.result or report.staging or report.sizes):
             run, element, number, incarnation, nonce = parse_attempt(report.attempt)
             plain.append((run, nonce, number, incarnation, element, report))
         else:
@@ -53,7 +53,7 @@ def _put(row: list[Report], alone: list[Report], batches: list[Batch]) -> None:
 
 def _batch(run: Sequence[Report]) -> Batch:
     columns = {name: [getattr(report, name) for report in run] for name in ("started", "duration", "cpu", "max_rss")}
-    for name in ("last_line", "out", "err"):
+    for name in ("last_line", "out", "err", "emitted"):
         column = [getattr(report, name) for report in run]
         columns[name] = column if any(column) else []
     return Batch(run[0].attempt, len(run), **columns)
@@ -76,9 +76,10 @@ def cut(batch: Batch, most: int) -> Iterator[Batch]:
 
 
 def _weigh_one(batch: Batch, at: int) -> int:
-    return 100 + (len(batch.result[at]) if batch.result else 0) + (len(batch.last_line[at]) if batch.last_line else 0)
+    return 100 + sum(len(column[at]) for column in (batch.result, batch.last_line, batch.emitted) if column)
 
 
 def weigh_batch(batch: Batch) -> int:
     """About how many bytes it takes in a message."""
-    return 100 * batch.count + sum(map(len, batch.result)) + sum(map(len, batch.last_line))
+    texts = (*batch.result, *batch.last_line, *batch.emitted)
+    return 100 * batch.count + sum(map(len, texts))

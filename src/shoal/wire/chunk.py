@@ -141,6 +141,7 @@ def single(lease: Lease, at: int = 0) -> Lease:
         env=own_env(lease, at),
         inputs=put_all(lease.inputs),
         outputs=put_all(lease.outputs),
+        store={put(name): put(place) for name, place in lease.store.items()},
         setup=[fill_shell(line, params) for line in lease.setup],
         checkpoint=put_all(lease.checkpoint),
         stdout=put(lease.stdout),

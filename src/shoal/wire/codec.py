@@ -34,6 +34,8 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value] if value and dataclasses.is_dataclass(value[0]) else value
     fields = getattr(value, "__dataclass_fields__", None)
     if fields is None:
+        if isinstance(value, dict) and any(type(item) not in _PLAIN for item in value.values()):
+            return {name: _plain(item) for name, item in value.items()}
         return value
     found = {name: getattr(value, name) for name in fields}
     for name, item in found.items():  # a lease has forty fields, and most of them are texts and numbers

@@ -7,7 +7,7 @@ import difflib
 from shoal.model.errors import echo
 from shoal.model.limits import MAX_NAME
 
-MAX_SHOWN = 400  # characters of known names in an error: all task fields fit
+MAX_SHOWN = 600  # characters of known names in an error: all task fields fit
 
 
 def did_you_mean(word: str, known: list[str]) -> str:

@@ -14,9 +14,15 @@ GO_ON_LATER = 85  # the exit code of a task that wrote its checkpoint and wants 
 SINCE: dict[str, dict[str, int]] = {
     "Lease": {
         "proof": 5, "precedence": 5, "checkpoint_every": 5, "stdout": 5, "stderr": 5, "stdin_data": 5, "max_output": 5,
-        "visible": 5, "content": 5, "finalizer": 5, "max_tasks_per_child": 5, "lane": 5, "modules": 5, "session": 5,
+        "visible": 5, "content": 5, "kept": 5, "finalizer": 5, "max_tasks_per_child": 5, "lane": 5, "modules": 5, "session": 5,
+        "holders": 5, "reduce": 5, "emitted": 5, "store": 5, "shared": 5, "measure": 5, "require": 5,
+        "rank": 5, "sent_on": 5,
     },
     "Order": {"path": 5, "offset": 5, "request": 5, "within": 5},
+    "Registered": {"peer": 5, "neighbours": 5, "shut_out": 5, "leader": 5},
+    "Reply": {
+        "kept": 5, "neighbours": 5, "gone": 5, "leader": 5, "window": 5, "window_gone": 5, "window_number": 5, "unsealed": 5,
+    },
 }  # fmt: skip
 ORDERS: dict[str, int] = {
     "cancel": 1,
@@ -30,6 +36,10 @@ ORDERS: dict[str, int] = {
     "list_files": 5,
     "read_file": 5,
 }  # kind -> protocol
+# Where a file of a task came from, as its steps tell: nearest first.
+ORIGINS = ("cache", "directory", "host", "peer", "storage", "server", "origin")
+BRIDGE = "bridge"  # tag of a pilot whose slots are tasks of another server
+TOO_LARGE = "too_large"  # evidence of a pilot: an input has no space on its host, however empty that is
 TagValue = Union[str, int, float, bool]
 ParamValue = Union[str, int, float, bool]
 
@@ -72,6 +82,65 @@ class Register:
 
 
 @dataclass(frozen=True)
+class Neighbour:
+    """Another pilot of the same mesh, which can be asked for files: its id, and where it listens."""
+
+    id: str
+    address: str
+
+
+@dataclass(frozen=True)
+class Leadership:
+    """Which pilot leads a mesh. A greater `term` replaces a smaller one, whoever named it: the server, or the members
+    themselves while it is away [LBO III.B; ADR 0056]."""
+
+    term: int
+    id: str
+    address: str
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """A message of one pilot to the server, or the answer to it, that others hand on: they can delay it, not forge it."""
+
+    pilot: str
+    body: str  # the JSON of the message
+    seal: str  # HMAC-SHA256 under a key that only this pilot and the server have, hexadecimal
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The exchanges of many members of a mesh, as its leader sends them."""
+
+    term: int
+    items: list[Sealed]
+
+
+@dataclass(frozen=True)
+class BundleReply:
+    """The answers to them."""
+
+    items: list[Sealed]
+
+
+@dataclass(frozen=True)
+class BlobPeers:
+    """Which pilots of the asker's mesh fetched a blob from the server; `wait`: one of them does so just now, and will have it.
+    Else the asker is the one that fetches it."""
+
+    holders: list[Neighbour]
+    wait: bool = False
+
+
+@dataclass(frozen=True)
+class Accusation:
+    """A peer gave wrong bytes for a digest again and again; the pilot talks to it no more."""
+
+    peer: str
+    why: str
+
+
+@dataclass(frozen=True)
 class Registered:
     """The answer to a registration: the identity and the timing of the pilot."""
 
@@ -92,6 +161,10 @@ class Registered:
     )
     key: str = field(default="", repr=False)
     blob_dir: str = ""  # where the server keeps blobs; a pilot that can read log_mark reads them there
+    peer: str = ""  # how its certificate names it to the pilots of its mesh (`dht/peers`)
+    neighbours: list[Neighbour] = field(default_factory=list)  # some of them
+    shut_out: list[str] = field(default_factory=list)  # ids of pilots that are none any more, whatever they show
+    leader: Optional[Leadership] = None  # at a site in mode `distributed`
 
 
 @dataclass(frozen=True)
@@ -102,6 +175,21 @@ class Held:
     attempt: str
     stage: str
     count: int = 1
+
+
+@dataclass(frozen=True)
+class Step:
+    """One of the steps of an attempt that moved files: `prepare`, `stage_in`, `run`, `stage_out` [SPHINX S3]. To publish what it
+    wrote, and to clean up, follow when its report was accepted."""
+
+    name: str
+    seconds: float
+    files: int = 0
+    bytes: int = 0
+    origins: dict[str, int] = field(
+        default_factory=dict
+    )  # where files came from -> bytes: cache, peer, storage, server, ...
+    failed: dict[str, str] = field(default_factory=dict)  # places that should have given a file, and why they did not
 
 
 @dataclass(frozen=True)
@@ -128,9 +216,20 @@ class Report:
     err: int = 0
     files: dict[str, str] = field(default_factory=dict)  # of a checkpoint: name -> digest of the blob that holds it
     staging: float = 0.0  # seconds spent on moving files in and out
+    steps: list[Step] = field(default_factory=list)  # of one that had a directory of its own
     # "oom_kill": the kernel ended it for want of memory; "no_space": the disk is full; "not_visible": this host does not
-    # see the submitter's files
+    # see the submitter's files; `TOO_LARGE`
     evidence: str = ""
+    emitted: str = ""  # what it emitted in all, reduced (see `sched/partial/contribution`)
+    sizes: list[int] = field(default_factory=list)  # of its outputs, if the lease asked for them
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """What a running attempt has emitted so far, reduced: it replaces what was sent of it before [ADR 0053]."""
+
+    attempt: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -149,6 +248,7 @@ class Checkpoint:
     attempt: str
     files: dict[str, str]  # name -> digest of the blob
     number: int  # rises with each that a pilot sends: a message that was overtaken brings an old one once more
+    emitted: str = ""  # what it had emitted by then: an attempt that goes on from here adds to it
 
 
 @dataclass(frozen=True)
@@ -166,6 +266,7 @@ class Batch:
     result: list[str] = field(default_factory=list)
     out: list[int] = field(default_factory=list)
     err: list[int] = field(default_factory=list)
+    emitted: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -214,6 +315,14 @@ class FileAnswer:
 
 
 @dataclass(frozen=True)
+class CachedFile:
+    """A file that came into the cache of a pilot's host."""
+
+    digest: str
+    size: int
+
+
+@dataclass(frozen=True)
 class Exchange:
     """The pilot's one request: it brings reports, changes and free capacity, and gets leases and orders [protocol 5]."""
 
@@ -236,6 +345,14 @@ class Exchange:
     checkpoints: list[Checkpoint] = field(default_factory=list)
     files: list[FileAnswer] = field(default_factory=list)
     waits: list[str] = field(default_factory=list)  # running attempts that wait for other tasks: they lend their cores
+    emitted: list[Emitted] = field(default_factory=list)
+    # Changes of the cache since the ones that were acknowledged; all of it after a registration or a restart of the server.
+    cached: list[CachedFile] = field(default_factory=list)
+    uncached: list[str] = field(default_factory=list)  # digests of files that left it
+    accusations: list[Accusation] = field(default_factory=list)  # of peers, until an answer came
+    window: int = -1  # attempts in the window of the mesh that this pilot leads; -1: it leads none
+    window_seen: int = 0  # up to which `Reply.window_number` a majority of the mesh keeps what it brought
+    sealed: list[Sealed] = field(default_factory=list)  # reports of other members, kept while the server was away
 
 
 @dataclass(frozen=True)
@@ -286,6 +403,18 @@ class Lease:
     modules: str = ""  # a payload text: the sources of the submitter's own modules (`module_sources`)
     session: str = ""  # only its calls share runners; empty: only those of the run
     content: dict[str, str] = field(default_factory=dict)  # files that it reads -> blob and mode (`model/task/content`)
+    reduce: dict[str, str] = field(default_factory=dict)  # emitted names -> how their values are reduced
+    emitted: str = ""  # what earlier parts of it emitted, up to the checkpoint that it goes on from
+    # At a site in mode `tracked`: digest of a file -> pilots of the mesh that have it.
+    holders: dict[str, list[Neighbour]] = field(default_factory=dict)
+    kept: dict[str, str] = field(default_factory=dict)  # likewise those of them that tasks wrote for which it waited
+    store: dict[str, str] = field(default_factory=dict)  # outputs -> where they are stored (`model/task/url_input`)
+    shared: bool = False  # tasks wait for it: what it wrote stays in the cache of its host
+    measure: bool = False  # its report shall say how large its outputs are
+    require: str = ""  # in a window, where pilots match for themselves: the task's requirement and rank
+    rank: str = ""
+    # Some of these run where the submitter's files may not be: what it wrote goes to the server, too.
+    sent_on: bool = False
 
 
 @dataclass(frozen=True)
@@ -332,3 +461,13 @@ class Reply:
     orders: list[Order] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
     hold: float = 10.0  # an empty answer to the next exchange is held so long
+    kept: float = (
+        0.0  # seconds for which the pilot must not end for want of tasks: it alone has what waiting tasks read
+    )
+    neighbours: list[Neighbour] = field(default_factory=list)  # pilots that came to its mesh
+    gone: list[str] = field(default_factory=list)  # ids of those that ended or were shut out
+    leader: Optional[Leadership] = None  # of its mesh, if that changed since it was told
+    window: list[Lease] = field(default_factory=list)  # granted to the mesh, to be begun while the server is away
+    window_gone: list[str] = field(default_factory=list)  # attempts of the window that are not to be begun any more
+    window_number: int = 0  # of these two changes of the window, counted for each leadership
+    unsealed: list[str] = field(default_factory=list)  # seals of others' reports that need not be kept any more

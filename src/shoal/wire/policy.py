@@ -9,16 +9,28 @@ from typing import Any, Callable, TypeVar
 from shoal.model import limits
 from shoal.model.errors import BadInput, echo
 from shoal.model.policy import (
+    CENTRAL,
+    COST,
+    DISTRIBUTED,
     EVENT,
     HALF_LIFE,
+    IDLE,
     INTERVAL,
+    NEVER,
+    OFF,
+    PLAN,
+    ROUND_ROBIN,
     STRICT,
+    TRACKED,
     WEIGHTED,
     WINDOW,
     BanRule,
+    DataRule,
     MatchRule,
     MemoryRule,
+    NotifyRule,
     OrderRule,
+    PlacementRule,
     Policy,
     Rule,
     UsageRule,
@@ -135,6 +147,34 @@ _MATCH: dict[str, Check] = {
 }
 _BAN: dict[str, Check] = {"longest": parse_duration, "scale": parse_duration, "hook": _argv}
 _MEMORY: dict[str, Check] = {"factor": _number(1, 1_000), "cap": _number(1, 1_000)}
+_NAMED = r"(?:\*\.)?[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?"
+_HOST = re.compile(rf"(?:{_NAMED}|\[[0-9a-fA-F:.]{{2,45}}\])(?::[0-9]{{1,5}})?")
+
+
+def _hosts(value: Any, field: str) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)) or len(value) > limits.MAX_NOTIFY_HOSTS:
+        raise BadInput(f"expected a list of at most {limits.MAX_NOTIFY_HOSTS} hosts", code="wrong_type", field=field)
+    for host in value:
+        if not isinstance(host, str) or not _HOST.fullmatch(host):
+            hint = 'such as "hooks.example.org", "10.0.0.7:8080" or "*.example.org"'
+            raise BadInput(f"{echo(host)!r} is no host", code="bad_name", field=field, hint=hint)
+    return tuple(host.lower() for host in value)
+
+
+_NOTIFY: dict[str, Check] = {"hosts": _hosts}
+_MODES = (TRACKED, CENTRAL, DISTRIBUTED)
+_DATA: dict[str, Check] = {
+    "wait": _one_of(NEVER, IDLE, COST),
+    "longest": parse_duration,
+    "mode": _one_of(*_MODES),
+    "sites": lambda data, field: _names(data, field, limits.MAX_SITES, _name, _one_of(*_MODES)),
+}
+_PLACEMENT: dict[str, Check] = {
+    "by": _one_of(OFF, ROUND_ROBIN, PLAN),
+    "objective": _name,
+    "interval": parse_duration,
+    "prices": lambda data, field: _names(data, field, limits.MAX_SITES, _name, _number(0, limits.MAX_PRICE)),
+}
 _LIMITS = ("cores", "core_hours", "queued", "stored", "share")
 
 
@@ -207,6 +247,22 @@ def _memory(data: Any) -> MemoryRule:
     return rule
 
 
+def _data(data: Any) -> DataRule:
+    rule = _table(data, "data", _DATA, DataRule)
+    if rule.longest > limits.MAX_DATA_WAIT:
+        hint = f"at most {limits.MAX_DATA_WAIT:g} seconds"
+        raise BadInput("is too long", code="range", field="data.longest", hint=hint)
+    return rule
+
+
+def _placement(data: Any) -> PlacementRule:
+    rule = _table(data, "placement", _PLACEMENT, PlacementRule)
+    if not limits.MIN_PLANNING <= rule.interval <= limits.MAX_PLANNING:
+        hint = f"from {limits.MIN_PLANNING:g} to {limits.MAX_PLANNING:g} seconds"
+        raise BadInput("is out of range", code="range", field="placement.interval", hint=hint)
+    return rule
+
+
 _SECTIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {  # in the document -> in the policy, and how to read it
     "share": ("shares", _shares),
     "usage": ("usage", _usage),
@@ -216,6 +272,9 @@ _SECTIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {  # in the document ->
     "match": ("match", lambda data: _table(data, "match", _MATCH, MatchRule)),
     "ban": ("ban", lambda data: _table(data, "ban", _BAN, BanRule)),
     "memory": ("memory", _memory),
+    "notify": ("notify", lambda data: _table(data, "notify", _NOTIFY, NotifyRule)),
+    "data": ("data", _data),
+    "placement": ("placement", _placement),
 }
 
 
@@ -272,4 +331,7 @@ def dump_policy(policy: Policy) -> dict[str, Any]:
         "match": dict(vars(policy.match)),
         "ban": {**vars(policy.ban), "hook": list(policy.ban.hook)},
         "memory": dict(vars(policy.memory)),
+        "notify": {"hosts": list(policy.notify.hosts)},
+        "data": {**vars(policy.data), "sites": dict(policy.data.sites)},
+        "placement": {**vars(policy.placement), "prices": dict(policy.placement.prices)},
     }

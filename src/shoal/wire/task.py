@@ -14,10 +14,11 @@ from shoal.model.limits import MAX_ORDERED
 from shoal.model.states import Rerun
 from shoal.model.task.field_values import FUNCTION_ENV, bad_variable, stored_argv
 from shoal.model.task.shell_quote import check_shell
-from shoal.model.task.spec import FIELDS, Spec
-from shoal.model.task.sweep import HOLE, PATH_PARTS, Sweep, holes, path_part, unknown_parts
+from shoal.model.task.spec import FIELDS, OWN, Spec
+from shoal.model.task.sweep import HOLE, PATH_PARTS, Sweep, fill, holes, path_part, unknown_parts
 from shoal.model.task.task_field import Field, task_fields
 from shoal.model.task.units import FIRST
+from shoal.model.task.url_input import has_urls, parse_url
 from shoal.wire.did_you_mean import did_you_mean
 
 _FORM = re.compile(
@@ -25,7 +26,8 @@ _FORM = re.compile(
 )  # `{x:raw}`, or what is meant to be like it
 # How fields are read that the database keeps: the longest of them, which every task has, without its checks.
 _STORED = {**{name: field.read for name, field in FIELDS.items()}, "command": stored_argv}
-OF_THE_RUN = frozenset({"max_fail", "max_running", "seed", "key"})  # fields that people put into a task by mistake
+# Fields of a run that people put into a task by mistake.
+OF_THE_RUN = frozenset({"max_fail", "max_running", "seed", "key", "reduce", "until", "notify"})
 
 
 def parse_spec(data: Any, table: type[Spec] = Spec) -> Spec:
@@ -52,6 +54,8 @@ def parse_spec(data: Any, table: type[Spec] = Spec) -> Spec:
     _check_order(spec)
     _check_units(spec)
     _check_reruns(spec)
+    _check_urls(spec)
+    _check_places(spec)
     if "checkpoint_every" in got and not spec.checkpoint and spec.checkpoint_every != Spec.checkpoint_every:
         hint = "checkpoint_every goes with the files in checkpoint"
         raise BadInput("which files?", code="required", field="checkpoint", hint=hint)
@@ -79,7 +83,7 @@ def _check_command(got: Mapping[str, Any], fields: Mapping[str, Field]) -> None:
     elif wrong := next((name for name in got if fields[name].functions == "only"), ""):
         hint = "leave it out, or give function instead of a command"
         raise BadInput("only a function has such a field", code="required", field=wrong, hint=hint)
-    elif not ways:
+    elif not ways and not got.get("noop"):
         raise BadInput("the command is missing", code="required", field="command", hint='e.g. command = ["echo", "hi"]')
 
 
@@ -155,6 +159,28 @@ def _check_units(spec: Spec) -> None:
         if name and FIRST not in holes(name):
             hint = "put {first} into its name, e.g. out/{first}.txt"
             raise BadInput(f"every piece would write to {echo(name)!r}", code="same_file", field=field, hint=hint)
+
+
+def _check_urls(spec: Spec) -> None:
+    """Inputs from URLs are put into a directory of the task's own, since the submitter's is theirs."""
+    for text in spec.inputs if has_urls(spec.inputs) else ():
+        url = parse_url(fill(text, spec.sweep.at(0)) if spec.sweep is not None else text)
+        if url is not None and spec.cwd not in (None, OWN):
+            raise BadInput(
+                f"{echo(text)} is put into a directory of the task's own, and cwd is another", code="bad_path", field="cwd",
+                hint='leave cwd out, or write cwd = "own"',
+            )  # fmt: skip
+
+
+def _check_places(spec: Spec) -> None:
+    """What is stored is an output, and the task runs in a directory of its own."""
+    for name in spec.store:
+        if name not in spec.outputs:
+            hint = did_you_mean(name, list(spec.outputs)) if spec.outputs else "name it in outputs, too"
+            raise BadInput(f"{echo(name)} is no output", code="unknown_output", field="store", hint=hint)
+    if spec.store and spec.cwd not in (None, OWN):
+        hint = 'leave cwd out, or write cwd = "own"'
+        raise BadInput("outputs are stored from a directory of the task's own", code="bad_path", field="cwd", hint=hint)
 
 
 def _check_reruns(spec: Spec) -> None:

@@ -10,8 +10,12 @@ from shoal.engine.changes import (
     AcctAdd,
     ArrayRow,
     Change,
+    GrownRow,
+    GrowthRow,
+    PartialRow,
     PilotRow,
     PlaceRow,
+    PlanRow,
     PolicyRow,
     RunRow,
     SpanDrop,
@@ -101,6 +105,10 @@ class Model:
     usage: dict[str, UsageRow] = field(default_factory=dict)
     places: dict[tuple[str, str, str], PlaceRow] = field(default_factory=dict)
     policies: list[PolicyRow] = field(default_factory=list)
+    partials: dict[int, PartialRow] = field(default_factory=dict)
+    growths: dict[int, GrowthRow] = field(default_factory=dict)
+    grown: dict[tuple[int, int, str], GrownRow] = field(default_factory=dict)
+    plans: dict[int, PlanRow] = field(default_factory=dict)
 
     def apply(self, change: Change) -> None:
         """Take one change in."""
@@ -127,6 +135,14 @@ class Model:
             self.places[change.holder, change.kind, change.name] = change
         elif isinstance(change, PolicyRow):
             self.policies.append(change)
+        elif isinstance(change, PartialRow):
+            self.partials[change.run] = change
+        elif isinstance(change, GrowthRow):
+            self.growths[change.run] = change
+        elif isinstance(change, GrownRow):
+            self.grown[change.run, change.rule, change.file] = change
+        elif isinstance(change, PlanRow):
+            self.plans[change.run] = change
         else:
             raise AssertionError(f"no rule for {type(change).__name__}: see test_people.py")
 
@@ -155,6 +171,10 @@ class Model:
             usage=[row for _, row in sorted(self.usage.items())],
             places=[row for _, row in sorted(self.places.items()) if row.data],
             spent=self.spent(),
+            partials=[self.partials[row.run] for row in runs if row.run in self.partials],
+            growths=[self.growths[row.run] for row in runs if row.run in self.growths],
+            grown=[row for key, row in sorted(self.grown.items()) if row.run in still and row.run in self.growths],
+            plans=[self.plans[row.run] for row in runs if row.run in self.plans],
         )
 
     def spent(self) -> list[SpentRow]:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.db.accounts import SUMS, AccountQuery
+from shoal.db.migrate import newest
 from shoal.db.reader import Reader
 from shoal.db.sqlite import Database
 from shoal.engine.changes import (
@@ -21,7 +22,11 @@ from shoal.engine.changes import (
     Change,
     ChunkDrop,
     ChunkRow,
+    GrownRow,
+    GrowthRow,
+    PartialRow,
     PlaceRow,
+    PlanRow,
     PolicyRow,
     SpanDrop,
     SpanRow,
@@ -121,10 +126,10 @@ def test_readers_get_plain_dicts_with_json_decoded(database: Database, reader: R
         pilot_row(),
     )
     database.apply([run, array, task, pilot])
-    shown = without(run, "counts", "labels") | {"counts": {"failed": 1}, "labels": {"a": "b"}}
+    shown = without(run, "counts", "labels") | {"counts": {"failed": 1}, "labels": {"a": "b"}, "goal": None}
     assert reader.runs() == [shown]
     arrays = [{"first": 1, "count": 10, "name": "step", "task": {"command": ["true"]}}]
-    assert reader.run(1) == shown | {"arrays": arrays}
+    assert reader.run(1) == shown | {"arrays": arrays, "emits": False, "rules": [], "planning": None}
     shown = without(task, "live", "new_files", "result") | {"live": [], "new_files": ["x"], "special": {"memory": 7}}
     assert reader.task(1, 3) == shown
     assert reader.tasks(1) == [shown]
@@ -296,7 +301,12 @@ def test_snapshot_is_what_the_changes_say(backend: Backend, data: st.DataObject)
         for run in model.runs:
             loaded = database.load_run(run)
             assert loaded is not None
-            row, arrays, tasks, done = loaded
+            row, arrays, tasks, done, _, partials, growths, grown, plans = loaded
+            assert list(partials) == [one for one in model.partials.values() if one.run == run]
+            assert list(growths) == [one for one in model.growths.values() if one.run == run]
+            assert list(plans) == [one for one in model.plans.values() if one.run == run]
+            if growths:
+                assert sorted(grown) == sorted(one for one in model.grown.values() if one.run == run)
             assert row == model.runs[run]
             assert arrays == [a for _, a in sorted(model.arrays.items()) if a.run == run]
             assert tasks == [t for _, t in sorted(model.tasks.items()) if t.run == run and t.state not in FINALS]
@@ -318,6 +328,10 @@ def draw_change(data: st.DataObject, model: Model) -> Change:
         "usage",
         "place",
         "policy",
+        "partial",
+        "growth",
+        "grown",
+        "plan",
     ]
     kind = data.draw(st.sampled_from(kinds))
     run = data.draw(st.integers(1, 3))
@@ -336,6 +350,19 @@ def draw_change(data: st.DataObject, model: Model) -> Change:
     elif kind == "array":
         first = data.draw(st.integers(1, 20))
         change = None if (run, first) in model.arrays else ArrayRow(run, first, 1, "a", "{}")
+    elif kind == "partial":
+        change = PartialRow(
+            run, "{}", data.draw(st.sampled_from(["", "n(x) > 3"])), "", data.draw(st.integers(0, 9)), ""
+        )
+    elif kind == "growth":
+        change = GrowthRow(run, "[]", data.draw(st.sampled_from([1.0, 2.0])), data.draw(st.integers(0, 1)), 0)
+    elif kind == "grown":
+        rule, name = data.draw(st.integers(0, 1)), data.draw(st.sampled_from(["a", "b/c"]))
+        element = data.draw(st.integers(0, 3))
+        known = model.grown.get((run, rule, name))
+        change = known._replace(element=element) if known else GrownRow(run, rule, name, 7, 1.5, element)
+    elif kind == "plan":
+        change = PlanRow(run, data.draw(st.sampled_from(["unreduced", "unfinished"])), "{}")
     elif kind in ("acct", "usage", "place", "policy"):
         change = draw_account(data, model, kind)
     if change is None:
@@ -607,7 +634,7 @@ def test_facts_of_the_whole(database: Database, reader: Reader) -> None:
     facts = reader.server_facts()
     assert facts["bytes"] > 0
     assert {name: facts[name] for name in ("incarnation", "started", "schema", "runs", "open_runs", "tasks", "events")} == {
-        "incarnation": 1, "started": 77.5, "schema": 6, "runs": 2, "open_runs": 1, "tasks": 1_000_005, "events": 2,
+        "incarnation": 1, "started": 77.5, "schema": newest(), "runs": 2, "open_runs": 1, "tasks": 1_000_005, "events": 2,
     }  # fmt: skip
 
 

@@ -176,15 +176,18 @@ class SlurmCluster:
 
     def _start_database(self) -> None:
         data, at = f"--datadir={self.directory / 'db'}", self._database_socket
+        # When it starts it removes what looks like a temporary table: in /tmp also those of another Slurm that starts just now.
+        own = f"--tmpdir={self.directory / 'db-tmp'}"
+        (self.directory / "db-tmp").mkdir()
         tools = ("mariadb-install-db", "--no-defaults", "--user=root", "--auth-root-authentication-method=normal")
-        self._all.run(*tools, "--skip-test-db", data, *_DATABASE)
+        self._all.run(*tools, "--skip-test-db", data, own, *_DATABASE)
         options = (
             "--user=root",
             f"--socket={at}",
             f"--pid-file={self.directory / 'mariadbd.pid'}",
             "--skip-networking",
         )
-        self._all.spawn("mariadbd", "mariadbd", "--no-defaults", *options, data, *_DATABASE)
+        self._all.spawn("mariadbd", "mariadbd", "--no-defaults", *options, data, own, *_DATABASE)
         self._all.wait("mariadbd", at.exists, "the database has its socket")
 
     @property

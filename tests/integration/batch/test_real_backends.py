@@ -196,6 +196,7 @@ def test_a_process_of_a_machine_runs_is_cancelled_and_tells_its_exit_status(reac
     runs, fails = site.submit("echo there; sleep 60"), site.submit("exit 3", number=2)
     assert site.wait(fails, ENDED).reason == "exit status 3"
     site.wait(runs, RUNNING)
+    until(lambda: site.log().startswith("there\n"), lambda: f"it begins: {site.log()}")
     assert site.cancel(runs) == 0
     site.wait(runs, ENDED)
     assert site.log().startswith("there\n")

@@ -44,13 +44,13 @@ def test_scouts_run_at_once_and_the_terminal_says_what_they_took(person: People)
     add_local(anna, "box", "--max-pilots", "2")
     (anna.work / "few.toml").write_text('[provision]\npolicy = "shoal"\nscouts = 1\nscout_share = 0.0\n')
     assert "scouts = 1" in anna.shoal("site", "policy", "few.toml"), "of two pilots one is left for what scouts teach"
-    said = anna.shoal("sweep", "x=1..160", "--", "sh", "-c", "sleep 0.3; echo {x}")
-    assert re.search(r"^  160 tasks\. \d+ scouts? running on .*local ... first result after \S+$", said, re.M), said
+    said = anna.shoal("sweep", "x=1..260", "--", "sh", "-c", "sleep 0.3; echo {x}")
+    assert re.search(r"^  260 tasks\. \d+ scouts? running on .*local ... first result after \S+$", said, re.M), said
     found = re.search(r"^  median \S+, p95 \S+, \S+, output \S+ -> pilots of 1 core x (\S+) x (\S+)$", said, re.M)
     assert found, said
     assert found[1] != "4h00m", "the tasks are short"
     assert found[2] == "384.0M", "the least that is asked for with a task, and what the pilot takes"
-    assert "160 succeeded" in said
+    assert "260 succeeded" in said
     assert "local" in sites_of(anna, "r1"), "what is there at once is used first"
     assert "scout" not in anna.shoal("sweep", "x=1..20", "--", "true"), "a small bag has none"
 

@@ -27,9 +27,9 @@ def test_another_shell_is_told_which_there_are(typed: Typed) -> None:
 @pytest.mark.parametrize(
     ("shell", "words", "position", "answer"),
     [
-        ("bash", "shoal ca", "1", "plain,cancel"),
-        ("zsh", "shoal ca", "1", "plain\ncancel\nCancel runs or tasks."),
-        ("fish", "shoal ca", "ca", "plain,cancel\tCancel runs or tasks."),
+        ("bash", "shoal can", "1", "plain,cancel"),
+        ("zsh", "shoal can", "1", "plain\ncancel\nCancel runs or tasks."),
+        ("fish", "shoal can", "can", "plain,cancel\tCancel runs or tasks."),
         ("bash", "shoal run --ti", "2", "plain,--time"),
         ("bash", "shoal server sta", "2", "plain,start\nplain,status"),
         ("bash", "shoal show tr", "2", "plain,train"),

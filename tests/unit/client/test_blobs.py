@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ from shoal.client import blobs
 from shoal.client.client import Client
 from shoal.client.connection.transport import Transport
 from shoal.model.blobs import digest_of
-from shoal.model.errors import BadInput, NotFound, Refused, ShoalError, Unreachable
+from shoal.model.errors import BadInput, Conflict, NotFound, Refused, ShoalError, Unreachable
 from shoal.wire.http.blob_transfer import AT_ONCE
 from tests.unit.blob_server import BlobServer, Refusal
 
@@ -133,3 +134,31 @@ def test_what_is_no_digest_is_not_asked_for(server: BlobServer, line: Line) -> N
     with pytest.raises(BadInput):
         line.get("sha256:../../etc/passwd")
     assert not server.asked
+
+
+def test_a_file_is_sent_from_the_disk_and_tells_how_far_it_is(server: BlobServer, line: Line, tmp_path: Path) -> None:
+    for data in (BIG, b""):
+        (tmp_path / "file").write_bytes(data)
+        with (tmp_path / "file").open("rb") as file:
+            told: list[int] = []
+            server.cuts = [AT_ONCE + 7] if data else []
+            found = blobs.put_file(line.transport, file.fileno(), told.append, line.waits.append)
+        assert found == (digest_of([data]), len(data)) and server.blobs[found[0]] == data
+        assert told[-1:] == [len(data)][: len(data)] and told == sorted(told), "also where it broke off between"
+
+
+@pytest.mark.parametrize("size", [0, len(BIG) - 1, len(BIG), len(BIG) + 1])
+def test_a_file_that_is_changed_while_it_is_read_is_refused(
+    server: BlobServer, line: Line, tmp_path: Path, size: int
+) -> None:
+    """[input E50]: shorter, of the same size, longer."""
+    path = tmp_path / "file"
+    path.write_bytes(BIG)
+
+    def change(sent: int) -> None:
+        if path.read_bytes() == BIG:
+            path.write_bytes(bytes(size))
+
+    with path.open("rb") as file, pytest.raises(Conflict) as caught:
+        blobs.put_file(line.transport, file.fileno(), change, line.waits.append)
+    assert caught.value.code == "changed_while_reading"

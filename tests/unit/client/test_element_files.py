@@ -62,3 +62,30 @@ def test_what_tasks_write_is_gone_or_has_a_date_and_a_shared_file_has_none(tmp_p
     assert ElementFiles(shared).written(False) == [[0.0, 0.0]]
     elsewhere = submission(tmp_path, command=["sim", "{x}"], params={"x": "1..2"}, outputs=["p-{x}"])
     assert ElementFiles(elsewhere).written(True) == [[]], "on a far host they may well be there"
+
+
+def test_all_that_a_task_of_a_workflow_reads_is_its_own_but_what_another_writes(tmp_path: Path) -> None:
+    for name in ("data", "mid", "prog"):
+        (tmp_path / name).write_text(name, encoding="utf-8")
+    tables = [
+        {"name": "a", "command": ["./prog", "data", "-v"], "outputs": ["mid"]},
+        {"name": "b", "command": ["cat", "mid"], "inputs": ["mid", "data"], "after": ["a"]},
+        {"name": "c", "command": ["cat", "mid", "{x}"], "params": {"x": ["data", "none"]}, "after": ["a"]},
+    ]
+    first, second, third = ElementFiles(parse_submission({"tasks": tables, "cwd": str(tmp_path)})).read()
+    program, data, option = parts(first)
+    assert program != ABSENT != data and option == ABSENT
+    assert parts(second) == [ABSENT, ABSENT, data]  # cat, mid, data: `mid` is what `a` writes
+    assert data in parts(third) and len(parts(third)) % 2 == 0
+    alone = ElementFiles(parse_submission({"tasks": [tables[0]], "cwd": str(tmp_path)}))
+    assert alone.read() == [""]  # no workflow: its files are those of the run
+
+
+def test_what_is_stored_elsewhere_is_not_looked_for_here(tmp_path: Path) -> None:
+    (tmp_path / "o-1").write_text("", encoding="utf-8")
+    os.utime(tmp_path / "o-1", (50, 50))
+    given: dict[str, Any] = {"command": ["sim"], "params": {"x": "1..1"}, "outputs": ["o-{x}", "far"]}
+    assert ElementFiles(submission(tmp_path, **given)).written(False) == [[GONE]]
+    stored = {"far": "file:///store/{x}"}
+    assert ElementFiles(submission(tmp_path, **given, store=stored)).written(False) == [[50.0]]
+    assert ElementFiles(submission(tmp_path, **given, store={**stored, "o-{x}": "file:///o"})).written(False) == [[]]

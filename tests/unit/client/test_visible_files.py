@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from shoal.client.visible_files import VisibleFiles
+from shoal.client.sent_files import may_send
+from shoal.client.visible_files import VisibleFiles, with_bindings
 from shoal.model.task.visible import parse_evidence
 from shoal.pilot.commands.visibility import Visibility
 from shoal.wire.task import parse_spec
@@ -122,3 +123,25 @@ def test_on_the_submitters_own_machine_a_deleted_directory_is_seen_as_deleted(he
     visible = VisibleFiles().of(parse_spec({"command": ["./sim"]}), str(here))
     here.rename(here.with_name("gone"))
     assert Visibility().missing(visible) == ""
+
+
+@pytest.mark.parametrize(
+    ("task", "by"),
+    [
+        ({"command": ["./sim"]}, "its command names './sim'"),
+        ({"shell": "echo hi > ../new.txt", "outputs": ["kept"]}, "its command writes to '../new.txt'"),
+        ({"shell": "echo > 'a\"b'", "outputs": ['a"b']}, "its command writes to 'a'"),
+        ({"command": ["x"], "cwd": "out"}, "the task asks for this directory (cwd)"),
+        ({"command": ["x"], "stdin": "data.txt"}, "the task declares 'data.txt'"),
+        ({"command": ["x"], "outputs": ["new"], "stdout": "log"}, "the task declares 'new'"),
+    ],
+)
+def test_what_binds_a_task_to_a_directory_that_no_pilot_sees_is_named(
+    here: Path, task: dict[str, Any], by: str
+) -> None:
+    visible = VisibleFiles().of(parse_spec(task), str(here), may_send(parse_spec(task)))
+    path = next(iter(visible))
+    run = {"cwd": str(here), "arrays": [{"task": {"command": ["hostname"]}}, {"task": {**task, "visible": visible}}]}
+    why = {"reasons": [{"code": "not_visible", "text": f"no pilot sees {path} as you do"}, {"code": "x", "text": "y"}]}
+    found = with_bindings(why, lambda: run)["reasons"]
+    assert [reason["text"] for reason in found] == [f"no pilot sees {path} as you do; {by}", "y"]

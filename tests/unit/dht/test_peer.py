@@ -9,7 +9,9 @@ from shoal.dht.peer import (
     BELIEVED,
     REPUBLISH,
     Action,
+    Drop,
     End,
+    Failed,
     Find,
     Holders,
     Join,
@@ -43,7 +45,7 @@ def test_a_stranger_is_neither_answered_nor_remembered() -> None:
 
 
 def test_messages_that_break_a_bound_are_ignored_and_counted() -> None:
-    """Strangers and broken messages cost a counter each, and no answer."""
+    """Strangers and broken messages cost a counter each, and no answer [input E64]."""
     one = peer()
     many = [wire.PeerAddress(show_key(id), "10.0.0.9:1") for id in range(10_000)]
     one.handle(Join((B,)), 0.0)
@@ -136,8 +138,47 @@ def test_a_leaver_is_no_holder_any_more() -> None:
 
 
 def test_a_note_is_believed_for_its_time_only_and_a_handed_on_one_no_longer() -> None:
+    """[input E65]."""
     one = peer()
     one.handle(Received(B, wire.Store(1, [show_key(KEY)])), 0.0)
     one.handle(Received(B, wire.HandOver(2, show_key(KEY), [wire.PeerAddress(show_key(C.id), C.address)], [1e9])), 0.0)
+    for at, rest in enumerate((-1.0, float("nan"), float("-inf"))):
+        one.handle(
+            Received(B, wire.HandOver(3 + at, show_key(at + 1), [wire.PeerAddress(show_key(C.id), C.address)], [rest])),
+            0.0,
+        )
+        assert one.records.holders(at + 1, 0.0) == []
     assert len(one.records.holders(KEY, BELIEVED - 1.0)) == 2
     assert one.records.holders(KEY, BELIEVED) == []
+
+
+def test_who_is_reached_by_nobody_is_answered_and_never_named() -> None:
+    one = peer()
+    deaf = Contact(B.id, "")
+    (answer,) = sent(one.handle(Received(deaf, wire.Store(1, [show_key(KEY)])), 1.0))
+    assert answer.message == wire.Done(1)
+    (answer,) = sent(one.handle(Received(C, wire.FindHolders(2, show_key(KEY))), 1.0))
+    assert answer.message == wire.Found(2, [], [])
+    assert [contact.id for contact in one.table] == [C.id]
+    deaf_one = wire.Found(0, [wire.PeerAddress(show_key(9), "")])
+    number = sent(one.handle(Find(1, KEY), 1.0), wire.FindHolders)[0].message.number  # type: ignore[union-attr]
+    one.handle(Received(C, wire.Found(number, deaf_one.contacts)), 1.0)
+    assert 9 not in one.table
+
+
+def test_a_lookup_goes_on_at_once_when_a_message_cannot_be_delivered() -> None:
+    one = peer()
+    one.handle(Join((B, C)), 0.0)
+    for contact in (B, C):
+        one.handle(Failed(contact.id), 0.0)
+    one.handle(Join((B,)), 0.0)
+    (send,) = sent(one.handle(Find(5, KEY), 1.0), wire.FindHolders)
+    assert one.handle(Failed(send.to.id), 1.0) == [Holders(5, (), 1, 0)], "nobody is left, and no time has passed"
+
+
+def test_a_peer_that_is_a_member_no_more_is_no_contact_and_no_holder() -> None:
+    one = peer()
+    one.handle(Received(B, wire.Store(1, [show_key(KEY)])), 1.0)
+    one.handle(Drop(B.id), 1.0)
+    assert B.id not in one.table
+    assert one.handle(Find(1, KEY), 1.0)[-1] == Holders(1, (), 0, 0)

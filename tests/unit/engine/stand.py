@@ -202,7 +202,9 @@ class Stand:
         """Take a pilot in."""
         was = FormerPilot(former.name, former.session) if former is not None else None
         room = more.pop("room", Capacity(cores, 8 << 30, 1 << 40, more.pop("gpus", 0)))
-        terms = {name: more.pop(name) for name in ("owner", "site", "group", "token", "max_pilots") if name in more}
+        terms = {
+            name: more.pop(name) for name in ("owner", "site", "group", "token", "max_pilots", "bound") if name in more
+        }
         identity, protocol = more.pop("identity", "id"), more.pop("protocol", PROTOCOL)
         if "group" in terms:
             terms.setdefault("owner", "")

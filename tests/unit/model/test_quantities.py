@@ -6,7 +6,7 @@ import pytest
 
 from shoal.model.errors import BadInput
 from shoal.model.limits import MAX_BYTES, MAX_SECONDS
-from shoal.model.quantities import parse_duration, parse_size, show_duration, show_size
+from shoal.model.quantities import first_of, parse_duration, parse_ports, parse_size, show_duration, show_size
 
 
 @pytest.mark.parametrize(
@@ -84,3 +84,23 @@ def test_sizes_are_shown_with_a_unit(bytes_: int, text: str) -> None:
 )
 def test_durations_are_shown_in_the_two_largest_units(seconds: float, text: str) -> None:
     assert show_duration(seconds) == text
+
+
+def test_a_port_and_a_range_of_ports() -> None:
+    assert parse_ports("9700") == range(9700, 9701)
+    assert parse_ports("9700-9702") == range(9700, 9703)
+    assert parse_ports("0") == range(1), "any that is free"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a", "-1", "1-", "9-8", "65536", "1-65536", "0-5", "1 - 2", "1-2-3", "٣", "9" * 12]
+)
+def test_anything_else_is_refused_in_one_sentence(text: str) -> None:
+    with pytest.raises(BadInput, match="range of ports"):
+        parse_ports(text)
+
+
+def test_a_list_says_how_many_more_there_are() -> None:
+    assert first_of(["a", "b"], 2) == "a, b"
+    assert first_of(["a", "b", "c"], 2) == "a, b and 1 more"
+    assert first_of(["a", "b"], 2, 1_002) == "a, b and 1,000 more"

@@ -39,7 +39,7 @@ PILOT_MOVES = {
 }
 CAUSES = {
     "task_error", "over_time", "out_of_memory", "signal", "stage_in", "stage_out", "output_missing", "host_unfit",
-    "pilot_lost", "poison", "cancelled", "dependency_failed", "initializer",
+    "pilot_lost", "poison", "cancelled", "dependency_failed", "initializer", "goal_reached",
 }  # fmt: skip
 
 

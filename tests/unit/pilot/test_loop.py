@@ -18,6 +18,7 @@ from shoal.pilot.agent.agent import Agent
 from shoal.pilot.agent.allocation import Allocation
 from shoal.pilot.agent.events import Answered, Event, Fetched, Join, Joined, Leave
 from shoal.pilot.commands.staging import PilotFacts, Staging
+from shoal.pilot.files.host_cache import HostCache
 from shoal.pilot.guard import proctree
 from shoal.pilot.guard.channel import Channel
 from shoal.pilot.guard.guards import Guards
@@ -94,7 +95,7 @@ class Script:
         self.parked: int | None = None
         stage = Staging(PilotFacts(str(self.work), {"PATH": "/bin"}))
         agent = Agent(Capacity(2), random.Random(1))
-        blobs = Blobs(ServerAddress(), str(self.work / "blobs"))
+        blobs = Blobs(ServerAddress(), HostCache(str(self.work / "blobs")))
         network = Latency(random.Random(1))
         usage = Quiet(str(self.work), [os.getpid()], network)
         self.sessions: list[str] = []
@@ -124,7 +125,7 @@ class Script:
     def register(self, message: Register) -> None:
         self.loop.deliver(Joined(REGISTERED))
 
-    def exchange(self, message: Exchange) -> None:
+    def exchange(self, message: Exchange, itself: bool = False) -> None:
         """Answer what brings news; park the rest until a newer one comes, as a server does."""
         self.sent.append(message)
         carries = bool(message.reports or message.batches)
@@ -344,7 +345,7 @@ def test_without_its_guard_the_pilot_gives_back_and_leaves(script: Script, monke
         script.ends[lease.attempt] = None
     exchange = script.exchange
 
-    def hang_up(message: Exchange) -> None:
+    def hang_up(message: Exchange, itself: bool = False) -> None:
         exchange(message)
         if any(held.stage == "running" for held in message.held):
             script.loop.post(script.guard.close)
@@ -360,10 +361,21 @@ def test_without_its_guard_the_pilot_gives_back_and_leaves(script: Script, monke
 
 
 def test_a_server_that_refuses_us_ends_with_another_code(script: Script) -> None:
-    script.exchange = lambda message: script.loop.deliver(Leave("refused"))  # type: ignore[method-assign]
+    script.exchange = lambda message, itself=False: script.loop.deliver(Leave("refused"))  # type: ignore[method-assign]
     script.register = lambda message: script.loop.deliver(Leave("refused"))  # type: ignore[method-assign]
     assert script.loop.run() == NO_SERVER
     assert script.loop.why == "refused"
+
+
+def test_an_idle_pilot_stays_while_the_server_wants_its_data(script: Script) -> None:
+    script.loop._idle_end = 0.05
+    script.replies = []
+    began = time.monotonic()
+    script.loop.deliver(Joined(REGISTERED))
+    script.loop.deliver(Answered(Reply(1, 1, hold=1.0, kept=0.3)))
+    script.exchange = lambda message, itself=False: script.sent.append(message)  # type: ignore[method-assign]  # nothing is answered from now on
+    assert script.loop.run() == 0
+    assert time.monotonic() - began >= 0.3
 
 
 def test_an_idle_pilot_leaves_when_told_to(script: Script) -> None:
@@ -378,7 +390,7 @@ def test_two_signals_stop_what_runs(script: Script) -> None:
     script.ends[lease.attempt] = None
     exchange = script.exchange
 
-    def interrupt(message: Exchange) -> None:
+    def interrupt(message: Exchange, itself: bool = False) -> None:
         exchange(message)
         if any(held.stage == "running" for held in message.held):
             script.loop.interrupt(15)

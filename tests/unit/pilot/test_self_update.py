@@ -200,12 +200,28 @@ def test_the_next_pilot_gets_our_options() -> None:
         "--until",
         "9999999999.0",
     ]
-    words += ["--tag", "a=1", "--tag", "b=x y", "--no-pid-namespace", "--no-cgroup", "--verbose"]
+    words += ["--cache-dir", "/var/tmp/c", "--cache-max", "1048576", "--cache-reserve", "1024"]
+    words += ["--mesh", "off", "--mesh-port", "9700-9799", "--mesh-address", "10.0.0.1"]
+    words += [
+        "--tag",
+        "a=1",
+        "--tag",
+        "b=x y",
+        "--storage",
+        "data/=/se/",
+        "--storage",
+        "=https://se/",
+        "--no-pid-namespace",
+        "--no-cgroup",
+        "--verbose",
+    ]
     assert self_update.options_again(main.parse(words)) == words
     assert self_update.options_again(main.parse(["--join-fd", "3", "--work-dir", "w"])) == ["--work-dir", "w"]
     known = set(vars(main.parse(["--join-fd", "3"])))
     handed = {"server_file", "server", "token_file", "cores", "site", "work_dir", "idle_end", "tag", "verbose"}
+    handed |= {"cache_dir", "cache_max", "cache_reserve", "storage"}
     handed |= {"no_pid_namespace", "no_cgroup", "until"}  # a lifetime becomes the time when it ends
+    handed |= {"mesh", "mesh_port", "mesh_address", "shared_dir"}
     # The server listens when a pilot is renewed: it waits for nothing.
     assert known - handed == {"join_fd", "join_file", "lifetime", "wait_stdin"}, (
         "a new option has to be handed on, or named here"

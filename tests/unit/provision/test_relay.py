@@ -1,4 +1,4 @@
-"""The relay's file works alone, on an old Python, and speaks the preamble of `wire/relay_preamble.py`."""
+"""The relay's file works alone, on an old Python, and speaks the preamble of `wire/http/relay_preamble.py`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from shoal.model.credentials import RELAY_PREFIX
 from shoal.provision import relay
-from shoal.wire import relay_preamble
+from shoal.wire.http import relay_preamble
 
 KEY, OURS, THEIRS = RELAY_PREFIX + "k" * 43, b"1" * 64, b"2" * 64
 

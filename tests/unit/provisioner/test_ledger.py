@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shoal.provision.backend import ENDED, QUEUED, RUNNING, Status
-from shoal.provisioner.ledger import UNSEEN, Allocation, Ledger
+from shoal.provisioner.ledger import UNEXPLAINED, UNSEEN, Allocation, Ledger
 
 
 def test_an_allocation_that_nobody_remembers_is_adopted_and_its_name_is_not_used_again(tmp_path: Path) -> None:
@@ -28,6 +28,17 @@ def test_a_submission_that_was_interrupted_is_found_by_its_name_or_given_up_afte
     _, ended = ledger.update([Status("7", "shoal-a1b2-hpc-1", QUEUED)], 101.0 + UNSEEN)
     assert [one.name for one in ended] == ["shoal-a1b2-hpc-2"]
     assert ledger.committed == 60.0
+
+
+def test_an_allocation_without_a_reason_is_unexplained_for_a_moment_only(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "hpc.json")
+    ledger.put(Allocation("s-1", 1, 60.0, 100.0, id="7"))
+    assert ledger.is_unexplained(103.0)
+    assert not ledger.is_unexplained(100.0 + UNEXPLAINED), "it is asked about as seldom as all others"
+    ledger.update([Status("7", "s-1", QUEUED, "Priority")], now=106.0)
+    assert not ledger.is_unexplained(106.0)
+    ledger.put(Allocation("s-2", 1, 60.0, 106.0))
+    assert not ledger.is_unexplained(106.0), "its submission was interrupted: it may not be there"
 
 
 def test_cores_of_all_hosts_are_reserved_and_then_settled(tmp_path: Path) -> None:

@@ -57,3 +57,19 @@ def test_a_budget_that_allocations_reserve_is_not_asked_for_again(tmp_path: Path
     sites = _sites(tmp_path, "a", budget=3.5 * 14_400.0)
     found = make_plan(DemandRule("guided"), _demand(10), sites, 0.0, Random(1).random)
     assert _pilots(found) == 3 and "budget" in found.reasons["a"]
+
+
+def test_sites_are_asked_for_what_a_plan_directs_to_them(tmp_path: Path) -> None:
+    sites = _sites(tmp_path, "a", "b")
+    demand = _demand(12)
+    demand["needs"][0]["directed"] = {"a": 9.0, "b": 1.0, "others": 2.0}
+    found = make_plan(DemandRule("pilotmonitor-repaired"), demand, sites, 0.0, Random(1).random)
+    assert {ask.site: ask.count for ask in found.asks} == {"a": 9, "b": 1}, (
+        "what is directed elsewhere is not asked for"
+    )
+    demand["needs"][0]["tasks"] = 20
+    found = make_plan(DemandRule("pilotmonitor-repaired"), demand, sites, 0.0, Random(1).random)
+    assert _pilots(found) == 18, "what came since the plan may go to either"
+    demand["needs"][0] |= {"tasks": 6, "seconds": 600.0}
+    found = make_plan(DemandRule("pilotmonitor-repaired"), demand, sites, 0.0, Random(1).random)
+    assert {ask.site: ask.count for ask in found.asks} == {"a": 4}, "half of it has begun since"

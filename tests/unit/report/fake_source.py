@@ -117,5 +117,8 @@ class FakeSource:
         self.asked.append(("acct", by, since, until))
         return self.accounts
 
+    def partial(self, run: str) -> Json:
+        return {"run": run, "tasks": 0, "running": 0, "left_out": 0, "goal": None, "answers": []}
+
     def why(self, target: str) -> Json:
         return {"target": target, "state": "ready", "reasons": self.reasons}

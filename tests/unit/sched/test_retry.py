@@ -175,3 +175,13 @@ def test_a_stated_most_of_memory_bounds_what_later_tries_get() -> None:
     assert isinstance(step, Retry) and step.memory == 3 * G
     step = next_step(Cause.OUT_OF_MEMORY, Terms(memory=2 * G, most=90 * G), History(), Failure(max_rss=2 * G))
     assert isinstance(step, Retry) and step.memory == 4 * G, "it asks for no more than the policy gives"
+
+
+def test_an_input_too_large_for_one_host_is_tried_on_every_other_at_no_cost_and_then_ends() -> None:
+    """Neither a retry nor a free stage-in is used up by hosts that are just too small."""
+    past = History(stagings=1)
+    step = next_step(Cause.STAGE_IN, Terms(), past, Failure(hosts_left=2))
+    assert isinstance(step, Retry) and step.elsewhere and not step.burn
+    assert next_step(Cause.STAGE_IN, Terms(retries=3), past, Failure(hosts_left=0)) == Final(
+        Cause.STAGE_IN, "no other host is left to try it on"
+    )

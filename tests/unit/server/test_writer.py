@@ -156,10 +156,11 @@ class Crowd:
         self.writer, self.loop = writer, asyncio.get_running_loop()
         self.seq = 0
 
-    def put(self) -> asyncio.Future[None]:
+    def put(self, *, may_wait: bool = False) -> asyncio.Future[None]:
         self.seq += 1
         done: asyncio.Future[None] = self.loop.create_future()
-        self.writer.put([Event(self.seq, 1.0, "server_started")], lambda: done.set_result(None))
+        event = Event(self.seq, 1.0, "server_started")
+        self.writer.put([event], lambda: done.set_result(None), may_wait=may_wait)
         return done
 
     async def exchange(self, times: int) -> None:
@@ -223,3 +224,43 @@ def test_what_is_gathered_is_neither_kept_for_long_nor_lost_at_the_end(
     assert asyncio.run(live(Database.open(path, durability="normal"))) == [True]
     with Database.open(path) as database:
         assert database._one("last_event") == 4
+
+
+def waits(writer: Writer) -> bool:
+    return writer._patience is not None
+
+
+def test_what_may_wait_shares_the_commit_of_what_comes_next_and_waits_for_it_only_a_moment(
+    tmp_path: Path, reserve: Reserve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def live(database: Database) -> None:
+        writer = Writer(database, asyncio.get_running_loop(), reserve)
+        writer.start()
+        crowd = Crowd(writer)
+        monkeypatch.setattr(writing, "UNDERWAY", 3600.0)
+        submission = crowd.put(may_wait=True)
+        crowd.writer.put([Event(99, 1.0, "server_started")])  # nobody waits for this one
+        assert len(writer._gathered) == 2, "neither of them makes a commit of its own"
+        report = crowd.put()
+        await report
+        assert submission.done() and writer.commits == 1, "the report's commit is the submission's, too"
+        crowd.put(may_wait=True)
+        assert await writer.ask(lambda db: db._one("last_event")) == 99, "a question comes behind it"
+        monkeypatch.setattr(writing, "UNDERWAY", 0.001)
+        await crowd.put(may_wait=True)  # nothing comes: it is committed all the same
+        monkeypatch.setattr(writing, "UNDERWAY", 3600.0)
+        for _ in range(writing.IN_VAIN):
+            await crowd.put(may_wait=True)  # that was in vain: the next ones do not wait
+        crowd.put(may_wait=True)
+        assert waits(writer), "then it is tried again"
+        await crowd.put()
+        writer._is_crowded = True
+        crowd.put(may_wait=True)
+        assert not waits(writer), "where many are at work the next commit comes anyway"
+        writer._is_crowded = False
+        last = crowd.put(may_wait=True)
+        await writer.stop()
+        assert last.done() and writer.is_settled, "the end loses nothing"
+
+    path = tmp_path / "shoal.db"
+    asyncio.run(live(Database.open(path, durability="normal")))

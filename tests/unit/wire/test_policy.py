@@ -9,7 +9,17 @@ from typing import Any
 import pytest
 
 from shoal.model.errors import BadInput
-from shoal.model.policy import BanRule, MatchRule, MemoryRule, OrderRule, Policy, Rule, UsageRule
+from shoal.model.policy import (
+    BanRule,
+    DataRule,
+    MatchRule,
+    MemoryRule,
+    OrderRule,
+    PlacementRule,
+    Policy,
+    Rule,
+    UsageRule,
+)
 from shoal.wire.policy import check_people, dump_policy, parse_policy
 
 DOCUMENT = """
@@ -62,6 +72,22 @@ hook = ["logger", "-t", "shoal"]
 [memory]
 factor = 1.5
 cap = 3
+
+[data]
+wait = "idle"
+longest = "2m"
+mode = "tracked"
+
+[data.sites]
+"eu.cern" = "central"
+
+[placement]
+by = "round-robin"
+objective = "cost"
+interval = "2m"
+
+[placement.prices]
+hpc = 2.5
 """
 
 
@@ -79,6 +105,8 @@ def test_a_full_document_is_read() -> None:
         match=MatchRule("interval", 30.0, 50, 200),
         ban=BanRule(7200.0, 60.0, ("logger", "-t", "shoal")),
         memory=MemoryRule(1.5, 3.0),
+        data=DataRule("idle", 120.0, "tracked", {"eu.cern": "central"}),
+        placement=PlacementRule("round-robin", "cost", 120.0, {"hpc": 2.5}),
     )
 
 
@@ -152,6 +180,14 @@ NAN = float("nan")
         ({"ban": {"hook": ["x" * 5000]}}, "too_long", "longer than"),
         ({"memory": {"factor": 0.5}}, "range", "out of range"),
         ({"memory": {"factor": 8}}, "range", "cap is below factor"),
+        ({"data": {"wait": "always"}}, "range", "never or idle or cost"),
+        ({"data": {"longest": "2h"}}, "range", "data.longest: is too long"),
+        ({"placement": {"by": "plans"}}, "range", "off or round-robin or plan"),
+        ({"placement": {"interval": "2h"}}, "range", "placement.interval"),
+        ({"placement": {"prices": {"hpc": -1}}}, "range", "placement.prices"),
+        ({"data": {"sites": {"hpc": "alone"}}}, "range", "tracked or central or distributed"),
+        ({"data": {"sites": ["hpc"]}}, "wrong_type", "expected a table"),
+        ({"data": {"modes": {}}}, "unknown_field", "did you mean mode"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_refused_with_place_and_fix(data: Any, code: str, words: str) -> None:

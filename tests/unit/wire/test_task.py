@@ -149,26 +149,30 @@ def test_a_callers_words_are_shown_short_and_escaped(what: str, tasks: list[Any]
 # --- single rows with more to say
 def test_an_unknown_field_hints_at_the_nearest() -> None:
     assert refused(task(core=2)).hint == "did you mean cores"
-    assert refused(task(wallclock=2)).hint.startswith("known: after, after_any, array")
+    assert refused(task(wallclock=2)).hint.startswith("known: abort_on, after, after_any, array")
     assert refused(task(), tasks_=1).hint == "did you mean tasks"
 
 
 def test_the_table_is_the_contracts() -> None:
     # Beyond the documented list a function has its calls, what is called before and after them, how many one process
     # makes, and the modules and interpreters of its session; a sweep has an order [DIANE U10]; a checkpoint an interval
-    # [GWP G10]; streams have files, bytes and a bound; files are seen by evidence [ADR 0029] or go along [ADR 0046]; work may be
-    # divisible [DIANE U8]; a site may be named [DIANE U5].
+    # [GWP G10]; streams have files, bytes and a bound; files are seen by evidence [ADR 0029], go along [ADR 0046] or are stored
+    # elsewhere; work may be divisible [DIANE U8]; a site may be named [DIANE U5]; and what workflows need of the engine
+    # [ADR 0051].
+    of_workflows = {"unless_exit", "abort_on", "category", "role", "noop"}
     streams = {"stdin_data", "stdout", "stderr", "max_output"}
     of_functions = {"calls", "initializer", "finalizer", "max_tasks_per_child", "modules", "session"}
     assert set(FIELDS) == {
         *DOCUMENTED_FIELDS.split(),
         *of_functions,
         *streams,
+        *of_workflows,
         "order",
         "site",
         "checkpoint_every",
         "visible",
         "content",
+        "store",
         "max_memory",
         "units",
     }

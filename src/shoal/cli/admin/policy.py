@@ -23,7 +23,10 @@ from shoal.model.quantities import many
 from shoal.wire.policy import parse_policy
 
 Json = dict[str, Any]
-_SECONDS = {("usage", "half_life"), ("usage", "window"), ("match", "interval"), ("ban", "longest"), ("ban", "scale")}
+_SECONDS = {
+    ("usage", "half_life"), ("usage", "window"), ("match", "interval"), ("ban", "longest"), ("ban", "scale"),
+    ("data", "longest"), ("placement", "interval"),
+}  # fmt: skip
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60))
 _SIZES = (("T", 1 << 40), ("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10))
 _TRIES = 3  # attempts of a change when others change the policy at the same time
@@ -157,8 +160,13 @@ def to_toml(document: Json) -> str:
     for section, values in document.items():
         for table in values if section == "quota" else [values]:
             head = f"[[{section}]]" if section == "quota" else f"[{section}]"
-            lines = [f"{_key(key)} = {_value(section, key, value)}" for key, value in table.items()]
+            plain = {key: value for key, value in table.items() if not isinstance(value, dict)}
+            lines = [f"{_key(key)} = {_value(section, key, value)}" for key, value in plain.items()]
             blocks.append("\n".join([head, *lines]))
+            for name, inner in table.items():
+                if isinstance(inner, dict) and inner:
+                    lines = [f"{_key(key)} = {_value(section, key, value)}" for key, value in inner.items()]
+                    blocks.append("\n".join([f"[{section}.{name}]", *lines]))
     return "\n\n".join(blocks)
 
 

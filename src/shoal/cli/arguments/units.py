@@ -1,10 +1,13 @@
-"""Notes on numbers without a unit, which mean something else to people who come from Slurm."""
+"""Numbers as options take them; notes on those without a unit, which mean something else to people who come from Slurm."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from math import isfinite
 from typing import Any
+
+import click
 
 from shoal.model.quantities import many, parse_duration, parse_size, show_duration
 
@@ -13,6 +16,17 @@ _TWO_PARTS = re.compile(r"[0-9]+:[0-9]{1,2}")
 _PLAUSIBLE = 1 << 20  # bytes from which on a size without a unit may well be meant in bytes
 _TIMES = {"time": "--time", "deadline": "--deadline"}
 _SIZES = {"memory": "--memory", "disk": "--disk"}
+
+
+class FiniteRange(click.FloatRange):
+    """Numbers of a range, of which neither `nan` nor `inf` is one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number of a text."""
+        found = super().convert(value, param, ctx)
+        if not isfinite(found):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return found
 
 
 def unit_notes(options: Mapping[str, Any]) -> Iterator[str]:

@@ -29,7 +29,8 @@ def get(
 
     Those commands keep their outputs on the server. `shoal run`, `sweep` and `wait` fetch them at the end; this command fetches
     them again, or those of a run that nobody waited for. A file that is there already with the same content, or that was
-    written after its task ended, is left as it is.
+    written after its task ended, is left as it is. What a task stores elsewhere (--store) is not fetched; to s3://... and other
+    URLs of fsspec this command brings it.
 
     \b
     Examples:
@@ -44,10 +45,20 @@ def get(
         if is_list:
             found = list(outputs_of(source, run, patterns))
             if as_json:
-                print_json({"outputs": [{"task": one.task, "name": one.name, **one.file._asdict()} for one in found]})
+                print_json(
+                    {
+                        "outputs": [
+                            {"task": one.task, "name": one.name, "place": one.place, **one.file._asdict()}
+                            for one in found
+                        ]
+                    }
+                )
                 return
-            rows = [(one.task, clean(one.name), show_size(one.file.size)) for one in found]
-            print_table(("task", "output", "size"), rows, f"{run} has no outputs on the server")
+            rows = [
+                (one.task, clean(one.name), show_size(one.file.size), clean(one.file.url or one.place or "server"))
+                for one in found
+            ]
+            print_table(("task", "output", "size", "where"), rows, f"{run} has no outputs on the server")
             return
         cwd = str(source.run(run)["cwd"])
         if to is None and os.path.realpath(cwd) != os.path.realpath(os.curdir):
@@ -61,5 +72,6 @@ def get(
         print_json({"directory": folder, **done._asdict()})
     else:
         same = f"; {many(done.same, 'file')} there already" if done.same else ""
+        same += f"; {many(done.stored, 'file')} stored where the tasks say" if done.stored else ""
         same += f"; {many(done.newer, 'file')} left that are newer (--force replaces them)" if done.newer else ""
         say(f"{many(done.files, 'file')}, {show_size(done.size)}, fetched to {clean(folder)}{same}")

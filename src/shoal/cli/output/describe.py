@@ -8,17 +8,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from shoal.cli.output.tables import clean, shorten
-from shoal.model.quantities import many, show_duration, show_size
+from shoal.model.quantities import first_of, many, show_duration, show_size
 from shoal.model.task.shell_quote import fill_shell
 from shoal.model.task.spec import Spec
 from shoal.model.task.sweep import fill
 from shoal.model.task.units import read_units
-from shoal.report.summary import counts_text, done_of, live_of
+from shoal.report.summary import counts_text, live_of
+from shoal.sched.vector.deadline import chance_text
+from shoal.wire.http.run_counts import done_of
 from shoal.wire.task import parse_spec
 
 Json = dict[str, Any]
 Pairs = Iterator[tuple[str, object]]
 MAX_SHOWN = 20
+MOST_PARENTS = 8  # that are named of what a table waits for
 EVENT_DATA = (
     *("name", "tasks", "state", "cause", "why", "reason", "message"),
     *("how", "left", "next", "signal", "host", "count"),
@@ -35,7 +38,7 @@ def run_state(row: Json) -> str:
         if row.get("open") and done_of(row) == row["total"]:
             return "open"
         return "waiting" if counts.get("waiting", 0) == row["total"] - done_of(row) else "ready"
-    if counts.get("succeeded", 0) == row["total"]:
+    if counts.get("succeeded", 0) == row["total"] or (row.get("goal") or {}).get("reached"):
         return "succeeded"
     return "failed" if counts.get("failed", 0) + counts.get("lost", 0) else "cancelled"
 
@@ -97,10 +100,19 @@ def describe_run(run: Json) -> Pairs:
         yield "max-fail", run["max_fail"]
     if run.get("max_running") is not None:
         yield "at once", f"{run['max_running']:,} at most"
+    goal = run.get("goal")
+    if goal is not None:
+        yield "until", clean(goal["until"]) + (f" (reached: {clean(goal['reached'])})" if goal["reached"] else "")
     for name, value in run["labels"].items():
         yield "label", f"{clean(name)}={clean(value)}"
+    if run.get("planning") is not None:
+        yield "planning", _planning_text(run["planning"])
+    for rule in run.get("rules") or ():
+        yield f"rule {clean(rule['name'])}", _rule_text(rule)
     works: set[str] = set()
-    for array in run["arrays"][:MAX_SHOWN]:
+    grown = {rule["name"] for rule in run.get("rules") or ()}
+    arrays = [array for array in run["arrays"] if array["name"] not in grown] if grown else run["arrays"]
+    for array in arrays[:MAX_SHOWN]:
         first, last = array["first"], array["first"] + array["count"] - 1
         elements = f"{run['run']}.{first}" + (f" .. {last}" if last > first else "")
         if array["task"].get("units") is not None:
@@ -108,20 +120,43 @@ def describe_run(run: Json) -> Pairs:
                 yield elements, _units_text(array["task"]["units"])
                 continue
             works.add(array["name"])
-        yield elements, f"{clean(array['name']) + ': ' if array['name'] else ''}{command_text(array['task'])}"
+        params = array["task"].get("params") or array["task"].get("array")
+        is_tied = isinstance(params, list) and len(params) == 1  # one task of a sweep whose tasks wait one by one
+        text = command_text(array["task"], 0 if is_tied else None)
+        yield elements, f"{clean(array['name']) + ': ' if array['name'] else ''}{text}"
         for field, how in (("after", "after"), ("after_any", "after the end of")):
             if names := array["task"].get(field):
-                yield "", f"{how} {', '.join(clean(name) for name in names)}"
-        params = array["task"].get("params") or array["task"].get("array")
+                yield "", f"{how} {first_of([clean(name) for name in names], MOST_PARENTS)}"
         if array["task"].get("units") is not None:
             yield "", _units_text(array["task"]["units"])
-        if params:
+        if params and not is_tied:
             yield "", f"for {shorten(clean(_params_text(params)), 120)}"
-    if len(run["arrays"]) > MAX_SHOWN:
-        yield "...", many(len(run["arrays"]) - MAX_SHOWN, "more table")
+    if len(arrays) > MAX_SHOWN:
+        yield "...", many(len(arrays) - MAX_SHOWN, "more table")
     for span in run["spans"][:MAX_SHOWN]:
         elements = f"{run['run']}.{span['low']} .. {span['high'] - 1}"
         yield elements, f"{span['state']}: {clean(span['message'] or span['cause'])}"
+
+
+def _planning_text(planning: Json) -> str:
+    """`unaccepted: P(in time) = 40 %, 2m to 3m on 4 slots; 12 tasks reused`."""
+    parts = []
+    if planning.get("chance") is not None:
+        parts.append(f"P(in time) {chance_text(planning['chance'])}")
+    if planning.get("p50") is not None:
+        parts.append(f"{show_duration(planning['p50'])} (P50) to {show_duration(planning['p90'])} (P90)")
+    if planning.get("reused"):
+        parts.append(f"{many(planning['reused'], 'task')} reused")
+    if planning.get("accepted"):
+        parts.append(f"accepted by {clean(planning['accepted'])}")
+    return f"{clean(planning['stage'])}{': ' if parts else ''}{', '.join(parts)}"
+
+
+def _rule_text(rule: Json) -> str:
+    """`raw/*.dat: 12 files, 10 tasks, 2 wait; watches for more`."""
+    waiting = f", {rule['waiting']:,} {'waits' if rule['waiting'] == 1 else 'wait'}" if rule["waiting"] else ""
+    watches = "; watches for more" if rule["watching"] else ""
+    return f"{clean(rule['pattern'])}: {many(rule['files'], 'file')}, {many(rule['tasks'], 'task')}{waiting}{watches}"
 
 
 def _units_text(value: Any) -> str:
@@ -140,6 +175,8 @@ def _params_text(params: Any) -> str:
 
 def command_text(task: Json, element: int | None = None) -> str:
     """The command of a task table, of one element with its parameters filled in; or the function that is called."""
+    if task.get("noop"):
+        return "none: it does nothing"
     spec = parse_spec(task)
     if spec.function:
         return clean(spec.labels.get("function", "a function")) + "(...)"
@@ -178,6 +215,7 @@ def describe_task(name: str, found: Json) -> Pairs:
         yield "changed", ", ".join(f"{key} {clean(value)}" for key, value in changed.items())
     if row:
         yield from _describe_row(name, row, spec.retries)
+    yield from _describe_steps(found["events"])
     for event in found["events"][-MAX_SHOWN:]:
         yield time.strftime("%H:%M:%S", time.localtime(event["time"])), event_text(event)
 
@@ -205,11 +243,32 @@ def _describe_row(name: str, row: Json, retries: int) -> Pairs:
     yield "logs", f"shoal logs {name}, shoal logs {name} --stderr"
 
 
+def _describe_steps(events: list[Json]) -> Pairs:
+    """The steps of the attempt that ended last, if it moved files."""
+    ended = next((event for event in reversed(events) if event["kind"] == "task_finished"), None)
+    steps = (ended.get("data") or {}).get("steps") if ended is not None else None
+    if ended is None or not steps:
+        return
+    for step in steps:
+        text = show_duration(step["seconds"])
+        if step["files"]:
+            text += f", {many(step['files'], 'file')} of {show_size(step['bytes'])}"
+        if step["origins"]:
+            text += " from " + ", ".join(f"{clean(name)} ({show_size(size)})" for name, size in step["origins"].items())
+        if step.get("failed"):
+            text += "; not from " + ", ".join(f"{clean(place)} ({clean(why)})" for place, why in step["failed"].items())
+        yield clean(step["name"]).replace("_", "-"), text
+    yield "publish", f"with its result, {timestamp(ended['time'])}"
+    yield "clean", "its directory was removed after that"
+
+
 def event_text(event: Json) -> str:
     """An event as one line: its kind, then its data."""
     data = event.get("data") or {}
     shown = [f"{key} {clean(value)}" for key, value in (data.get("fields") or {}).items()]
     shown += [f"{key} {clean(data[key])}" for key in EVENT_DATA if data.get(key) not in (None, "")]
+    for here, size, count, whole in (data.get("inputs") or {}).values():
+        shown.append(f"{here} of {many(count, 'input')} on its host ({show_size(size)} of {show_size(whole)})")
     attempt = f" #{event['attempt']}" if event.get("attempt") else ""
     pilot = f" on {event['pilot']}" if event.get("pilot") else ""
     kind = event["kind"].replace("tasks_", "task_").replace("_", " ")

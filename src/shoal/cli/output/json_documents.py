@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from shoal.cli.output.describe import run_state
+from shoal.model.states import UNFINISHED, planning_state
 from shoal.report.data_source import Json
 
 # Fields that are moments, wherever they stand in the documents of the server.
@@ -66,6 +67,7 @@ def task_history(task: str, found: Mapping[str, Any]) -> Json:
     return {
         "id": task,
         "state": found["state"],
+        "planning": planning_state((found["run"].get("planning") or {}).get("stage", UNFINISHED), found["state"]),
         "task": task_document(run, {**row, "state": found["state"]}),
         "run": run_document({**found["run"], "run": run}),
         "array": found["array"],

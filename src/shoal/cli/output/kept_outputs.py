@@ -7,20 +7,26 @@ one that is there already with the same bytes is left as it is.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fnmatch
 import hashlib
 import os
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from shoal.cli.session import say
 from shoal.client.client import Client
 from shoal.client.config import echo_path
 from shoal.model.errors import Refused
+from shoal.model.file_names import beside
+from shoal.model.ids import run_text, target_of
 from shoal.model.quantities import many, show_size
-from shoal.model.task.kept_files import KeptFile, unpack
-from shoal.model.task.sweep import fill
+from shoal.model.task.content import Content
+from shoal.model.task.kept_files import KeptFile, declared, unpack
+from shoal.model.task.sweep import Value, fill
+from shoal.model.task.url_input import place_of
 from shoal.report.data_source import OUTCOME, Source
 from shoal.wire.task import parse_spec
 
@@ -36,6 +42,7 @@ class Output(NamedTuple):
     name: str
     file: KeptFile
     ended: float  # when its task did
+    place: str = ""  # where it is to be stored from here, instead of in a directory
 
 
 class Fetched(NamedTuple):
@@ -45,6 +52,7 @@ class Fetched(NamedTuple):
     size: int
     same: int  # files that were there already
     newer: int  # files that were there already, with other bytes, and were written later: they are left alone
+    stored: int = 0  # files that were stored at the places which the task names for them
 
 
 def outputs_of(source: Source, run: str, patterns: Sequence[str] = ()) -> Iterator[Output]:
@@ -62,10 +70,20 @@ def outputs_of(source: Source, run: str, patterns: Sequence[str] = ()) -> Iterat
         element = int(outcome[_ELEMENT])
         first, spec = next(one for one in reversed(specs) if one[0] <= element)
         params = spec.sweep.at(element - first) if spec.sweep is not None else None
-        for text in spec.outputs:
-            name = fill(text, params) if params is not None else text
-            if name in kept and (not patterns or any(fnmatch.fnmatch(name, pattern) for pattern in patterns)):
-                yield Output(f"{run}.{element}", name, kept[name], float(outcome[_ENDED] or 0.0))
+
+        def filled(text: str, params: dict[str, Value] | None = params) -> str:
+            return fill(text, params) if params is not None else text
+
+        store = {filled(name): filled(place) for name, place in spec.store.items()}
+        for output in dict.fromkeys(map(filled, spec.outputs)):
+            for name, file in declared(kept, [output]).items():
+                if not patterns or any(fnmatch.fnmatch(name, pattern) for pattern in patterns):
+                    place = place_of(store, output, name) if not file.url else None
+                    ended = float(outcome[_ENDED] or 0.0)
+                    is_ours = place is not None and place.is_remote  # a pilot of an older version stores nothing
+                    yield Output(
+                        f"{run}.{element}", name, file, ended, place.url if place is not None and is_ours else ""
+                    )
 
 
 def fetch(
@@ -76,7 +94,11 @@ def fetch(
     done = Fetched(0, 0, 0, 0)
     for output in outputs:
         path = os.path.join(folder, output.name)
-        if _is_same(path, output.file):
+        if output.file.url:
+            done = done._replace(stored=done.stored + 1)  # by the pilot
+        elif output.place:
+            done = _store(client, output, done, replaces)
+        elif _is_same(path, output.file):
             done = done._replace(same=done.same + 1)
         elif not replaces and _is_newer(path, output.ended):
             done = done._replace(newer=done.newer + 1)
@@ -85,6 +107,19 @@ def fetch(
             done = done._replace(files=done.files + 1, size=done.size + output.file.size)
         tell(done)
     return done
+
+
+def _store(client: Client, output: Output, done: Fetched, replaces: bool) -> Fetched:
+    """Bring an output to a URL that pilots do not write to."""
+    from shoal.storage.fsspec_files import is_stored, write_from  # few runs have any
+
+    if not replaces and is_stored(output.place, output.file.size, output.ended):
+        return done._replace(same=done.same + 1)
+    with tempfile.TemporaryFile() as file:
+        client.save_blob(output.file.digest, file)
+        file.seek(0)
+        write_from(output.place, file)
+    return done._replace(stored=done.stored + 1, size=done.size + output.file.size)
 
 
 def _is_newer(path: str, ended: float) -> bool:
@@ -105,7 +140,7 @@ def _is_same(path: str, file: KeptFile) -> bool:
 
 
 def _write(client: Client, output: Output, path: str) -> None:
-    part = f"{path}.{os.getpid()}.part"
+    part = beside(path, f"{os.getpid()}.part")
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(part, "xb") as file:
@@ -116,10 +151,45 @@ def _write(client: Client, output: Output, path: str) -> None:
         os.replace(part, path)
     except OSError as error:
         message = f"{echo_path(output.name)} of {output.task} cannot be written: {error.strerror}"
-        raise Refused(message, code="not_written", hint="make space or choose another directory: --to DIR") from None
+        raise Refused(message, code="not_written", hint=_advice(error)) from None
     finally:
         with contextlib.suppress(OSError):
             os.unlink(part)
+
+
+def _advice(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "make space or choose another directory: --to DIR"
+    if error.errno == errno.ENAMETOOLONG:
+        return "choose a directory with a shorter path, or on a file system that takes longer names: --to DIR"
+    return "choose another directory: --to DIR"
+
+
+class KeptContents:
+    """What earlier runs and tasks that have ended left on the server, as the field `content` has it. Each run is read once."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._left: dict[str, dict[str, str]] = {}  # run that was read, or task of one -> name -> content
+
+    def of(self, names: Iterable[str]) -> Mapping[str, str]:
+        """That of these runs and tasks; of one name the last."""
+        parts = [self._of(name) for name in names]
+        return parts[0] if len(parts) == 1 else dict(item for part in parts for item in part.items())
+
+    def _of(self, name: str) -> dict[str, str]:
+        target = target_of(name)
+        if target is None:
+            return {}
+        run = run_text(target if isinstance(target, int) else target.run)
+        if run not in self._left:
+            whole = self._left[run] = {}
+            for output in outputs_of(self._source, run):
+                file = output.file
+                if not file.url:
+                    text = Content(file.digest, file.mode, file.size).text
+                    whole[output.name] = self._left.setdefault(output.task, {})[output.name] = text
+        return self._left.get(name, {})
 
 
 def _umask() -> int:

@@ -10,8 +10,8 @@ from typing import Any
 from shoal.cli.output.progress_display import TimeLeft
 from shoal.client.client import Client
 from shoal.report.data_source import Json
-from shoal.report.summary import done_of
-from shoal.report.time_left import SCORED_FROM, Observed, Score, running_tasks
+from shoal.sched.vector.time_left import SCORED_FROM, Observed, Score, running_tasks
+from shoal.wire.http.run_counts import done_of
 
 AFTER = 3.0  # seconds of a run before its end is forecast: a shorter one does not import what that takes
 EVERY, SHARE = 2.0, 30  # seconds between two forecasts, which take at most one part in so many of the time
@@ -58,7 +58,8 @@ class LiveForecast:
         if self._shown is None or self._shown.about is None or self._shown.within is None:
             return self._shown
         passed = self._clock() - self._made_at
-        return TimeLeft(max(0.0, self._shown.about - passed), max(0.0, self._shown.within - passed))
+        about, within = max(0.0, self._shown.about - passed), max(0.0, self._shown.within - passed)
+        return TimeLeft(about, within, self._shown.chance)
 
     def _see(self, running: int) -> int:
         """Note that so many tasks run; returns the most of the last seconds: between two tasks a slot is still there."""
@@ -72,8 +73,15 @@ class LiveForecast:
         began, server_time = self._clock(), self._server_time()
         tasks = running_tasks(client, row, server_time, slots)
         busy = min(slots, self._observed.busy_slots(server_time))
-        found = self._observed.forecast(row, tasks, self._see(max(len(tasks), busy)))
-        self._shown = TimeLeft(found.p50, found.p90) if found is not None else TimeLeft()
+        ends = self._observed.ends(row, tasks, self._see(max(len(tasks), busy)))
+        found, self._shown = None, TimeLeft()
+        if ends is not None:
+            from shoal.sched.vector.deadline import chance_of
+            from shoal.sched.vector.forecast import quantiles
+
+            found = quantiles(ends)
+            chance = chance_of(ends, row["due"] - server_time) if row.get("due") is not None else None
+            self._shown = TimeLeft(found.p50, found.p90, chance)
         self._made_at = began
         took = self._clock() - began if self._next else 0.0  # the first one imports what it takes
         self._next = began + max(EVERY, SHARE * took)

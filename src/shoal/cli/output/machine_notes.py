@@ -12,11 +12,11 @@ from typing import Any
 from shoal.cli.output.tables import clean
 from shoal.client.client import Client
 from shoal.model.quantities import many, show_duration, show_size
-from shoal.report.summary import done_of
+from shoal.wire.http.run_counts import done_of
 
 BIG = 100  # tasks of a bag, beyond which its first ones are its scouts
 SCOUTS = 20  # that are waited for at most
-SHAPE_WITHIN = 5.0  # seconds after the scouts in which a site asks for pilots that are made for what they showed
+SHAPE_WITHIN = 15.0  # seconds after the scouts in which a site asks for pilots that are made for what they showed
 
 Json = Mapping[str, Any]
 

@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
 
+from shoal.cli.arguments.moments import clock_text
 from shoal.cli.output.tables import clean, shorten, width
 from shoal.model.lazy_dataclass import dataclass
 from shoal.model.quantities import bar_text, many, rate_text, show_duration
+from shoal.sched.vector.deadline import chance_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,6 +30,7 @@ class TimeLeft(NamedTuple):
 
     about: float | None = None
     within: float | None = None
+    chance: float | None = None  # of meeting the run's deadline
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,8 @@ class Status:
     reason: str = ""  # why nothing runs
     is_impossible: bool = False  # and can ever run on the pilots there are
     left: TimeLeft | None = None  # None: nobody asked yet
+    due: float | None = None  # its deadline
+    answers: str = ""  # the first of what its tasks emitted
     sites: tuple[str, ...] = ()  # busy cores of those that each has, and what it waits for
 
     @property
@@ -76,6 +81,10 @@ def parts_of(status: Status) -> dict[str, str]:
     parts["elapsed"] = show_duration(status.elapsed)
     if status.left is not None and status.done < status.total:
         parts |= left_parts(status.left)
+        if status.due is not None and status.left.chance is not None:
+            parts["by"] = f"P(by {clock_text(status.due, time.time())}) {chance_text(status.left.chance)}"
+    if status.answers:
+        parts["answers"] = shorten(clean(status.answers), 60)
     if status.sites:
         parts["sites"] = "  ".join(status.sites)
     elif status.pilots:
@@ -124,8 +133,10 @@ def fitted(status: Status, columns: int) -> tuple[str, str]:
             "rate",
             "bar",
             "sites",
+            "answers",
             "elapsed",
             "within",
+            "by",
             "" if status.failed else "failed",
             "name",
             "running",

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from shoal.cli.arguments.moments import clock_text
 from shoal.cli.main import FAILED, INTERRUPTED, OWN_FAILURE, REFUSED
 from shoal.cli.output.describe import run_state
 from shoal.cli.output.live_forecast import LiveForecast
@@ -20,13 +21,25 @@ from shoal.cli.output.tables import clean, print_json, print_lines, write_stream
 from shoal.cli.session import Session, say
 from shoal.client.client import Client
 from shoal.client.waiting import waiting
-from shoal.engine.why.reason import IMPOSSIBLE, is_impossible
+from shoal.engine.why.reason import IMPOSSIBLE, NOT_VISIBLE, is_impossible
 from shoal.model.errors import NotFound, ShoalError, Unreachable
 from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_PAGE
 from shoal.model.quantities import many, show_duration, show_size
 from shoal.report.data_source import HttpSource
-from shoal.report.summary import Failure, Tally, done_of, live_of, summary_lines, tally_run, task_of, units_of
+from shoal.report.partial import answer_lines, short_text
+from shoal.report.summary import (
+    Failure,
+    Tally,
+    deadline_document,
+    deadline_lines,
+    live_of,
+    summary_lines,
+    tally_run,
+    task_of,
+)
+from shoal.sched.vector.deadline import chance_text
+from shoal.wire.http.run_counts import done_of, units_of
 
 AGAIN_WITHIN = 2.0  # a second Ctrl-C so soon cancels the run
 STUCK_AFTER = 2.0  # nothing running for so long: say why
@@ -62,14 +75,18 @@ class Watch:
     _began: float = 0.0
     _looked: float = -1e9
     _moved: float = 0.0
+    _outputs_wait: str = ""  # why what tasks wrote cannot be kept, as the server said last
     _facts: Json = field(default_factory=dict)
     _reason: str = ""
+    _tables: Json | None = None  # the run with what was submitted, once that had to be looked at
     _is_impossible: bool = False  # no pilot that is connected can run any of it
     _hopeless_since: float | None = None
     _shown_failure: bool = False
     _shown_raises: int = 0
     _lost_at: float | None = None
     _left: TimeLeft | None = None
+    _answers: str = ""
+    _risk_told: int = 0
 
     def follow(self, after: int = 0) -> None:
         """Read events until the run is finished and all of them are read, or until it is clear that nothing can run."""
@@ -83,6 +100,7 @@ class Watch:
             for event in events:
                 self.tally.take(event)
                 self._tell_raise(event)
+                self._tell_risk(event)
                 if self.machines is not None:
                     self.machines.take(event)
             if self.tally.first is not None and not self._shown_failure:
@@ -111,6 +129,14 @@ class Watch:
                 + ("; further ones are counted in the summary" if self._shown_raises == SHOWN_RAISES else "")
             )
 
+    def _tell_risk(self, event: Mapping[str, Any]) -> None:
+        """Say that the deadline is at risk, when the server finds that it is."""
+        if event["kind"] == "deadline_at_risk" and event["seq"] > self._risk_told:
+            self._risk_told = event["seq"]
+            data = event["data"]
+            by = clock_text(data["due"], time.time())
+            self.display.note(f"shoal: the deadline of {self.run} is at risk: P(by {by}) {chance_text(data['chance'])}")
+
     @property
     def _over(self) -> bool:
         return self._row.get("finished") is not None
@@ -131,9 +157,15 @@ class Watch:
                 self._looked = now
                 self.session.wake_provisioner()  # without it pilots of sites may not reach the server
                 self._facts = self.client.server()
+                waits = str(self._facts.get("outputs_wait") or "")
+                if waits and not self._outputs_wait and not self._over:
+                    self.display.note(f"shoal: what tasks wrote waits on their hosts: {clean(waits)}")
+                self._outputs_wait = waits
                 is_slow = now - self._moved > STUCK_AFTER
                 if not (self._running() or self._over) and (is_slow or self._facts.get("pilots")):
                     self._ask_why(now)
+                if row.get("emits"):
+                    self._answers = short_text(self.client.partial(self.run))
                 if self.machines is not None and not self._over:
                     self.machines.look(self.client, row)
             if self.forecast is not None and self._facts:
@@ -153,7 +185,8 @@ class Watch:
                 cancelled=counts.get("cancelled", 0), earlier=self.earlier, units=units_of(self._row),
                 units_done=counts.get("units_done", 0),
                 elapsed=now - self._began, pilots=self._facts.get("pilots", 0), slots=self._facts.get("slots", 0),
-                reason=self._reason, is_impossible=self._is_impossible, left=self._left,
+                reason=self._reason, is_impossible=self._is_impossible, left=self._left, answers=self._answers,
+                due=self._row.get("due"),
                 sites=site_parts(self._facts.get("sites") or ()),
             )
         )  # fmt: skip
@@ -162,6 +195,10 @@ class Watch:
     def _ask_why(self, now: float) -> None:
         """Ask why nothing runs. On a shared server a larger pilot may still join; the embedded one has only this machine."""
         answer = self.client.why(self.run)
+        if any(reason.get("code") == NOT_VISIBLE for reason in answer.get("reasons") or ()):
+            from shoal.client.visible_files import with_bindings  # few runs wait for that
+
+            answer = with_bindings(answer, self._read_tables)
         self._is_impossible = is_impossible([str(reason.get("code")) for reason in answer.get("reasons") or ()])
         if self._is_impossible or now - self._moved > STUCK_AFTER:  # anything else may be over in a moment
             self._reason = reason_of(answer, IMPOSSIBLE if self._is_impossible else ())
@@ -171,6 +208,10 @@ class Watch:
             self._hopeless_since = now
         elif now - self._hopeless_since > (HOPELESS_WITH_SITES if self.session.site_names else HOPELESS_AFTER):
             self.hopeless = self._reason
+
+    def _read_tables(self) -> Json:
+        self._tables = self._tables or self.client.run(self.run)
+        return self._tables
 
     def _running(self) -> int:
         """How many tasks run: of those with pilots, which also fetch tasks ahead, no more than there are slots."""
@@ -262,6 +303,9 @@ def tell_end(
         wall = info["finished"] - info["created"] if info["finished"] is not None else None
         fetched, is_fetched = _fetch(watch, source, info)
         status = 0 if info["counts"].get("succeeded", 0) == info["total"] and not tally.not_whole else FAILED
+        goal = info.get("goal")
+        if goal and goal["reached"] and not tally.not_whole:
+            status = 0
         if own_status:
             status = exit_status(source.task(f"{watch.run}.1"))
         if not is_fetched:
@@ -270,7 +314,9 @@ def tell_end(
             from shoal.cli.output.json_documents import iso_document  # the other ways to end do not need it
 
             forecast = watch.forecast.document(info["finished"]) if watch.forecast is not None else None
-            print_json({**end_document(info, tally, wall), "forecast": iso_document(forecast)})
+            more = {"forecast": iso_document(forecast), **deadline_document(source, info)}
+            more |= {"partial": source.partial(watch.run)} if info.get("emits") else {}
+            print_json({**end_document(info, tally, wall), **more})
         elif single:
             is_whole = tell_single(source, f"{watch.run}.1", quiet)
             for task, change in tally.raised.items():
@@ -278,7 +324,9 @@ def tell_end(
             status = status or (0 if is_whole else OWN_FAILURE if own_status else FAILED)
         elif not quiet or status:
             happened = [f"    {sentence}" for sentence in tally.happened()]
-            lines = [*summary_lines(info, tally, wall), *(["  what happened:", *happened] if happened else [])]
+            lines = [*summary_lines(info, tally, wall), *deadline_lines(source, info)]
+            lines += answer_lines(source.partial(watch.run)) if info.get("emits") else []
+            lines += ["  what happened:", *happened] if happened else []
             print_lines(clean(line) for line in [*lines, *fetched, f"  rows: shoal results {watch.run}"])
             for task, message in list(tally.not_whole.items())[:SHOWN_NOT_WHOLE]:
                 say(f"warning: {task} succeeded, but {clean(message)}")
@@ -294,7 +342,8 @@ def _fetch(watch: Watch, source: HttpSource, info: Json) -> tuple[list[str], boo
     from shoal.cli.output.kept_outputs import fetch_outputs  # most runs have none
 
     try:
-        if not watch.session.runs_elsewhere(watch.client):
+        stores = any(array["task"].get("store") for array in info["arrays"])
+        if not stores and not watch.session.runs_elsewhere(watch.client):
             return [], True
         if not watch.session.is_embedded and info["owner"] != watch.client.whoami()["owner"]:
             return [], True
@@ -306,7 +355,9 @@ def _fetch(watch: Watch, source: HttpSource, info: Json) -> tuple[list[str], boo
         say(
             f"warning: {many(done.newer, 'file')} here are newer than the outputs and were left: `shoal get {watch.run} --force`"
         )
-    return [f"  {many(done.files, 'output')} fetched ({show_size(done.size)})"] if done.files else [], not done.newer
+    lines = [f"  {many(done.files, 'output')} fetched ({show_size(done.size)})"] if done.files else []
+    lines += [f"  {many(done.stored, 'output')} stored where they belong"] if done.stored else []
+    return lines, not done.newer
 
 
 def exit_status(found: Json) -> int:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import click
 
 from shoal.cli.admin.token import check_expires, join_of, tell_if_local
+from shoal.cli.arguments.units import FiniteRange
 from shoal.cli.output.describe import until as until_text
 from shoal.cli.output.json_documents import iso_document
 from shoal.cli.output.tables import clean, print_json
+from shoal.cli.pool.file_options import MESH_OPTIONS, STORAGE_OPTION, check_storage, mesh_options
 from shoal.cli.pool.lifetime import LIFETIME_OPTIONS, lifetime_options
 from shoal.cli.session import Session, argv_of, common_options, say
 from shoal.model.credentials import ENROL
@@ -30,8 +32,10 @@ from shoal.wire.join import bootstrap_line
 )
 @click.option("--once", is_flag=True, help="For one pilot; then the line is used up.")
 @click.option("--cores", type=click.IntRange(1), metavar="N", help="Offer so many cores [default: all there are].")
-@click.option("--idle-end", type=click.FloatRange(min=0.0), metavar="S", help="End after S seconds without a task.")
+@click.option("--idle-end", type=FiniteRange(min=0.0), metavar="S", help="End after S seconds without a task.")
 @LIFETIME_OPTIONS
+@MESH_OPTIONS
+@STORAGE_OPTION
 @click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", help="Describe the host to tasks; may be repeated.")
 @click.option("--note", metavar="TEXT", help="What it is for, shown in `shoal token list`.")
 @common_options
@@ -46,6 +50,11 @@ def join(
     idle_end: float | None,
     lifetime: str | None,
     until: str | None,
+    mesh: str | None,
+    mesh_port: str | None,
+    mesh_address: str | None,
+    shared_dir: str | None,
+    storage: tuple[str, ...],
     tags: tuple[str, ...],
     note: str | None,
     as_json: bool,
@@ -53,7 +62,8 @@ def join(
 ) -> None:
     """Print one line for a shell on another host: it fetches a pilot, checks it, and starts it there.
 
-    The host needs Python 3.9 or newer and a way out to the server; nothing is installed and no port is opened.
+    The host needs Python 3.9 or newer and a way out to the server; nothing is installed. It
+    listens for other pilots of its site only, on a port that you may choose (--mesh-port), or not at all (--mesh off).
 
     \b
     Examples:
@@ -68,7 +78,8 @@ def join(
         if name is not None:
             check_name(name, option)
     parse_tags(tags)
-    ending = lifetime_options(lifetime, until)
+    check_storage(storage)
+    ending = (*lifetime_options(lifetime, until), *mesh_options(mesh, mesh_port, mesh_address, shared_dir))
     if expires is not None:
         check_expires(expires, ENROL)
     with Session(server, changes=True).shared_client() as client:
@@ -81,7 +92,8 @@ def join(
             "the server has no pilot to give away", code="no_pilot",
             hint="just started, it still builds it: try again in a few seconds; else see its server.log",
         )  # fmt: skip
-    options = argv_of(("--cores", cores), ("--idle-end", idle_end), *ending, ("--site", site), ("--tag", tags))
+    described = ("--site", site), ("--tag", tags), ("--storage", storage)
+    options = argv_of(("--cores", cores), ("--idle-end", idle_end), *ending, *described)
     string = join_of(client, answer)
     line = bootstrap_line(string, str(answer["pilot_sha256"]), tuple(options))
     if as_json:

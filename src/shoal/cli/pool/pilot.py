@@ -15,15 +15,17 @@ from types import FrameType
 import click
 
 from shoal.cli.admin.token import join_of
+from shoal.cli.arguments.units import FiniteRange
 from shoal.cli.output.tables import clean, print_json
 from shoal.cli.pool import end_pilots
+from shoal.cli.pool.file_options import MESH_OPTIONS, STORAGE_OPTION, check_storage, mesh_options
 from shoal.cli.pool.lifetime import LIFETIME_OPTIONS, lifetime_options
 from shoal.cli.session import Session, argv_of, json_option, server_option
 from shoal.client.connection.embedded_server import state_dir
 from shoal.model.credentials import ENROL
 from shoal.model.errors import Refused, ShoalError, Unreachable, echo
 from shoal.model.file_names import SERVER_FILE
-from shoal.model.quantities import show_size
+from shoal.model.quantities import parse_size, show_size
 from shoal.wire.http import unix_socket
 from shoal.wire.join import MAX_ADDRESSES, Join
 
@@ -51,15 +53,32 @@ pilot.add_command(end_pilots.stop)
 @pilot.command()
 @click.option("--cores", type=click.IntRange(1), metavar="N", help="Offer so many cores [default: all there are].")
 @click.option("--site", metavar="NAME", help="The site this machine belongs to [default: the server says].")
-@click.option("--idle-end", type=click.FloatRange(min=0.0), metavar="S", help="End after S seconds without a task.")
+@click.option("--idle-end", type=FiniteRange(min=0.0), metavar="S", help="End after S seconds without a task.")
 @LIFETIME_OPTIONS
 @click.option(
     "--tag", "tags", multiple=True, metavar="NAME=VALUE", help="Describe this host to tasks; may be repeated."
 )
+@MESH_OPTIONS
+@click.option(
+    "--cache-dir", metavar="DIR", help="Keep files for the tasks of this host's pilots there [default: in /var/tmp]."
+)
+@click.option(
+    "--cache-max",
+    metavar="SIZE",
+    help="That cache and its reserve take at most so much [default: half of the disk, up to 64G].",
+)
+@click.option(
+    "--cache-reserve",
+    metavar="SIZE",
+    help="What of it stays free for what tasks write [default: a twentieth of the disk, up to 2G].",
+)
+@STORAGE_OPTION
 @server_option
 def start(
     cores: int | None, site: str | None, idle_end: float | None, lifetime: str | None, until: str | None,
-    tags: tuple[str, ...], server: str | None,
+    tags: tuple[str, ...], cache_dir: str | None, cache_max: str | None, cache_reserve: str | None,
+    storage: tuple[str, ...], mesh: str | None, mesh_port: str | None, mesh_address: str | None, shared_dir: str | None,
+    server: str | None,
 ) -> int:  # fmt: skip
     """Run a pilot here, in the foreground; Ctrl-C lets it finish what runs and end.
 
@@ -69,18 +88,35 @@ def start(
       shoal pilot start --cores 4 --idle-end 600
       shoal pilot start --until 18:00
       shoal pilot start --tag disk=ssd --tag rack=7
+      shoal pilot start --mesh-port 9700-9799
+      shoal pilot start --cache-dir /scratch --cache-max 200G
     """
     from shoal.pilot.build_zip import build
     from shoal.pilot.host.tags import parse_tags
 
     parse_tags(tags)
-    ending = lifetime_options(lifetime, until)
+    check_storage(storage)
+    sizes = [
+        parse_size(text, name) if text else None
+        for name, text in (("--cache-max", cache_max), ("--cache-reserve", cache_reserve))
+    ]
+    ending = (*lifetime_options(lifetime, until), *mesh_options(mesh, mesh_port, mesh_address, shared_dir))
     session = Session(server)
     with tempfile.TemporaryDirectory(prefix="shoal-pilot-") as folder, _server_options(session, site) as (found, fds):
         file = Path(folder) / "pilot.pyz"
         build(file)
         session.tell()
-        options = argv_of(("--cores", cores), ("--site", site), ("--idle-end", idle_end), *ending, ("--tag", tags))
+        options = argv_of(
+            ("--cores", cores),
+            ("--site", site),
+            ("--idle-end", idle_end),
+            *ending,
+            ("--tag", tags),
+            ("--storage", storage),
+            ("--cache-dir", cache_dir),
+            ("--cache-max", sizes[0]),
+            ("--cache-reserve", sizes[1]),
+        )
         code = _run_here([sys.executable, str(file), *found, *options], fds)
     if code == 0:
         return 0

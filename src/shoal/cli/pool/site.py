@@ -16,11 +16,12 @@ from shoal.cli.output.json_documents import iso_document
 from shoal.cli.output.tables import clean, print_answer, print_json, print_lines, print_table
 from shoal.cli.output.tables import pairs as pairs_text
 from shoal.cli.pool.site_state import CORE_HOUR, describe_site, hours, site_rows, waits_text
+from shoal.cli.pool.site_weather import weather
 from shoal.cli.session import Session, common_options, say
 from shoal.client.client import Client
 from shoal.client.connection import embedded_server
 from shoal.client.connection.provisioner_process import folder_of
-from shoal.model.errors import BadInput, Conflict, NotFound, Refused, echo
+from shoal.model.errors import BadInput, Conflict, Refused, echo
 from shoal.model.people import check_name
 from shoal.model.quantities import many, parse_duration, parse_size, show_duration
 from shoal.provision import site_url
@@ -109,6 +110,15 @@ def _options(pairs: tuple[str, ...], **named: str | None) -> dict[str, str]:
 )
 @click.option("--budget", metavar="HOURS", help="Core hours that may ever be used there, such as 500ch.")
 @click.option("--python", default="python3", show_default=True, metavar="PATH", help="A Python 3.9 or newer there.")
+@click.option(
+    "--mesh", type=click.Choice(("on", "off")), default="on", show_default=True, help="Let its pilots share files."
+)
+@click.option("--mesh-port", metavar="A[-B]", help="The ports on which they are reached by each other [default: any].")
+@click.option("--shared-dir", metavar="DIR",
+              help="A directory that all hosts there see: pilots keep reports in it while the server is away.")  # fmt: skip
+@click.option("--storage", multiple=True, metavar="PREFIX=PLACE",
+              help="Files whose names begin with PREFIX are at PLACE there, a directory or URL (repeat for more; with set: in "
+                   "place of all before, - for none).")  # fmt: skip
 @click.option("--directory", default="", metavar="DIR", help="For scripts and logs there [default: ~/.shoal].")
 @click.option("--tunnel", type=click.Choice(("auto", "always", "never")), default="auto", show_default=True,
               help="Let pilots reach the server through your ssh connection.")  # fmt: skip
@@ -172,7 +182,9 @@ def add_site(
 
 def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of a site by the options of `add` and `set`; what was not given is left out."""
-    found = {name: value for name, value in given.items() if value is not None}
+    found = {name: value for name, value in given.items() if value is not None and value != ()}
+    if "storage" in found:
+        found["storage"] = [rule for rule in found["storage"] if rule != "-"]
     if "wall" in found:
         seconds = parse_duration(found.pop("wall"), "--time")
         found |= {"max_seconds": seconds, "min_seconds": min(SiteConfig.min_seconds, seconds)}
@@ -437,38 +449,7 @@ def _await_removal(session: Session, name: str) -> bool:
     return False
 
 
-@site.command("weather")
-@click.argument("names", metavar="[NAME]...", nargs=-1)
-@common_options
-def weather(names: tuple[str, ...], as_json: bool, server: str | None) -> None:
-    """How sites did lately: allocations, their waits and ends, from the journal.
-
-    \b
-    Examples:
-      shoal site weather
-      shoal site weather hpc
-    """
-    from shoal.report.hosts import read_weather
-
-    session = Session(server)
-    with session.source() as source:
-        found = read_weather(source)
-    unknown = [name for name in names if name not in found]
-    if unknown:
-        raise NotFound(f"nothing is known of {echo(unknown[0])!r}", code="unknown_site", hint="see `shoal site list`")
-    rows = [row for name, row in sorted(found.items()) if not names or name in names]
-    if as_json:
-        print_json(iso_document({"sites": [row._asdict() for row in rows]}))
-        return
-    table = [
-        (
-            row.site, row.submitted, row.started, row.ended, show_duration(row.wait) if row.wait is not None else "-",
-            f"{row.core_hours:.1f}", clean(row.last_reason or "-"),
-        )
-        for row in rows
-    ]  # fmt: skip
-    head = ("site", "submitted", "started", "ended", "median wait", "core hours", "last end")
-    print_table(head, table, "no allocation was ever submitted")
+site.add_command(weather)
 
 
 @site.command("share")

@@ -36,7 +36,7 @@ def _row(file: SiteFile, config: SiteConfig, demand: Mapping[str, Any]) -> Row:
     return {
         "name": config.name, "url": config.url, "state": _state(config, status, ledger), "pilots": len(pilots),
         "cores": sum(one["cores"] for one in pilots), "queued": status["queued"] if status is not None else 0,
-        "options": config.options, "directory": config.directory, "pilot_cores": config.cores,
+        "options": config.options, "storage": config.storage, "directory": config.directory, "pilot_cores": config.cores,
         "pilot_memory": config.memory, "hosts": config.hosts, "max_pilots": config.max_pilots,
         "min_pilots": config.min_pilots, "max_queued": config.max_queued, "max_seconds": config.max_seconds,
         "budget_core_hours": None if config.budget is None else config.budget / CORE_HOUR,
@@ -98,6 +98,8 @@ def describe_site(row: Row) -> Iterator[tuple[str, object]]:
     wait = row["median_wait"]
     yield "wait in queue", "not known yet" if wait is None else f"{show_duration(wait)} (median of {row['waits']})"
     yield "options", clean(" ".join(f"{name}={value}" for name, value in row["options"].items())) or "-"
+    if row["storage"]:
+        yield "storage", clean("  ".join(row["storage"]))
     yield "directory", clean(row["directory"])
     for error in row["errors"]:
         yield "error", f"{moment(error['time'])}: {clean(error['text'])}"

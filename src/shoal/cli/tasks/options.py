@@ -24,6 +24,7 @@ SCRIPT = "shoal.script"  # the script that is run, if it is one
 
 
 _LIKE_FILE = re.compile(r"/|\.[A-Za-z]\w{0,4}$")  # `job.sh`, `./job`
+WORKFLOW = ".dag"  # how names of files with DAGMan's workflows end
 OTHER = "This command"
 # Options of run, sweep and submit by their parameters, as --help shows them.
 OPTION_GROUPS: dict[str, tuple[str, ...]] = {
@@ -36,9 +37,14 @@ OPTION_GROUPS: dict[str, tuple[str, ...]] = {
         "after_any", "strict",
     ),
     "Files and surroundings": (
-        "cwd", "env", "stdin", "stdout", "stderr", "max_output", "inputs", "outputs", "checkpoint", "checkpoint_every",
+        "cwd", "env", "stdin", "stdout", "stderr", "max_output", "inputs", "outputs", "store", "checkpoint",
+        "checkpoint_every",
     ),
-    "The run as a whole": ("max_fail", "rerun", "label", "seed", "key"),
+    "A recorded workflow": ("replay", "speed", "scale", "ledger"),
+    "The run as a whole": (
+        "by", "within", "plan", "yes", "reduce", "until", "notify", "max_fail", "abort_on", "unless_exit", "rerun", "label",
+        "seed", "key",
+    ),
     OTHER: ("quiet", "as_json", "server", "help"),
 }  # fmt: skip
 
@@ -85,8 +91,8 @@ class CommandWithArguments(click.Command):
 
 
 def is_file_name(argument: str) -> bool:
-    """True if an argument names a task file."""
-    return argument.endswith(".toml")
+    """True if an argument names a task file, or a workflow."""
+    return argument.endswith((".toml", ".json", WORKFLOW))
 
 
 def first_argument(command: click.Command, ctx: click.Context, raw: list[str]) -> int | None:
@@ -132,11 +138,51 @@ def options(*parts: Callable[[Any], Any]) -> Callable[[F], F]:
     return apply
 
 
+def _chance(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
+    """`95%` or `0.95` as a number."""
+    if value is None:
+        return None
+    try:
+        found = float(value.removesuffix("%")) / (100.0 if value.endswith("%") else 1.0)
+    except ValueError:
+        found = -1.0
+    if not 0.0 <= found <= 1.0:
+        raise click.UsageError(
+            f"--plan {clean(shorten(value))!r} is no chance (write --plan 95% or --plan 0.95)", context
+        )
+    return found
+
+
 RUN_OPTIONS = options(
     click.option("--name", help="A name for the run, shown in listings."),
     click.option("--dry-run", is_flag=True, help="Check everything and show what would be submitted; submit nothing."),
     click.option("-j", "--jobs", "max_running", type=int, metavar="N", help="Run at most N tasks of the run at once."),
     click.option("--max-fail", type=int, metavar="N", help="Cancel the rest when N tasks have failed."),
+    click.option(
+        "--reduce",
+        multiple=True,
+        metavar="NAME=REDUCER",
+        help="How values of NAME that tasks emit are merged: mean, sum, hist(0,10,50), best(5), ... (repeat for more).",
+    ),
+    click.option("--until", metavar="GOAL", help="Stop the rest once this holds, e.g. 'rel_err(x) < 0.01'."),
+    click.option(
+        "--by", metavar="TIME", help="When all of it shall be done, e.g. 08:00: says at once how likely that is."
+    ),
+    click.option("--within", metavar="TIME", help="The same as a time from now on, e.g. 6h."),
+    click.option(
+        "--plan",
+        metavar="CHANCE",
+        callback=_chance,
+        help="Let the server plan it first: what --resume finds, when it ends. With a deadline it starts by itself from this "
+        "chance on, e.g. 95%; else after `shoal accept`.",
+    ),
+    click.option("--yes", is_flag=True, help="Ask nothing, however unlikely it is."),
+    click.option(
+        "--notify",
+        multiple=True,
+        metavar="URL|COMMAND",
+        help="Tell this of the end, the first failure, and a deadline at risk (repeat for more).",
+    ),
     click.option("--resume", is_flag=True, help="Take over results of an equal earlier run; run only what is missing."),
     click.option("--label", multiple=True, metavar="K=V", help="A label for the run (repeat for more)."),
     click.option("--seed", type=int, help="The run's random seed; each task gets its own $SHOAL_SEED from it."),

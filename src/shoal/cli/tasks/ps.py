@@ -19,9 +19,10 @@ from shoal.model.quantities import many, show_duration
 from shoal.model.states import TaskState
 from shoal.report.data_source import HttpSource, Json, Source
 from shoal.report.run_names import find_run
-from shoal.report.summary import counts_text, done_of, running_of, units_of
-from shoal.report.time_left import forecast_by_rows
+from shoal.report.summary import counts_text, running_of
+from shoal.sched.vector.time_left import forecast_by_rows
 from shoal.wire.did_you_mean import did_you_mean
+from shoal.wire.http.run_counts import done_of, units_of
 
 if TYPE_CHECKING:
     from shoal.sched.vector.forecast import Forecast

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import itertools
 import json
 import sys
@@ -21,6 +22,7 @@ from shoal.report.run_names import find_run
 TABLE_ROWS = 100
 MAX_MEMBERS = 8  # of a result that the table shows as columns
 CSV_PEEK = 1_000  # rows whose results decide the columns of a CSV
+WRITTEN = 1_000  # rows that are written together: where Python's output is unbuffered each write is a system call
 
 
 @click.command()
@@ -53,8 +55,8 @@ def results(run: str | None, as_csv: bool, as_json: bool, limit: int | None, ser
             return
         rows: Iterator[Json] = itertools.islice(iterate(source, run, flat=not as_json), limit or None)
         if as_json:
-            for row in rows:
-                sys.stdout.write(json.dumps(row, separators=(",", ":")) + "\n")
+            while block := list(itertools.islice(rows, WRITTEN)):
+                sys.stdout.write("".join([json.dumps(row, separators=(",", ":")) + "\n" for row in block]))
         else:
             _print_results(info, rows, limit)
 
@@ -70,21 +72,30 @@ def _limited(pages: Iterator[Page], limit: int | None) -> Iterator[Page]:
 
 
 def _write_csv(columns: list[str], pages: Iterator[Page]) -> None:
-    peeked, count = [], 0
+    peeked, seen = [], 0
     for page in pages:
         peeked.append(page)
-        count += len(page.rows)
-        if count >= CSV_PEEK:
+        seen += len(page.rows)
+        if seen >= CSV_PEEK:
             break
     # Members that only later rows have are still in the `result` column, which holds the whole line.
     names = list(dict.fromkeys([*columns, *itertools.chain.from_iterable(page.columns for page in peeked)]))
-    writer = csv.writer(sys.stdout, lineterminator="\n")
+    written = io.StringIO()
+    writer = csv.writer(written, lineterminator="\n")
     writer.writerow(names)
+    count = 0
     for page in itertools.chain(peeked, pages):
         if page.columns == names:
             writer.writerows(page.rows)
         else:
             writer.writerows([*map(dict(zip(page.columns, row, strict=True)).get, names)] for row in page.rows)
+        count += len(page.rows)
+        if count >= WRITTEN:
+            sys.stdout.write(written.getvalue())
+            written.seek(0)
+            written.truncate()
+            count = 0
+    sys.stdout.write(written.getvalue())
 
 
 def _print_results(info: Json, rows: Iterator[Json], limit: int | None) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from shoal.cli.completion import complete_runs
 from shoal.cli.output.tables import print_json
 from shoal.cli.session import Session, common_options
+from shoal.cli.workflows.levels import VERTEX_OPTIONS, chosen_tasks, parts_of
 from shoal.model.errors import BadInput, echo
 from shoal.model.quantities import many
 from shoal.model.states import Cause
@@ -23,17 +26,23 @@ AGAIN = ("failed", "cancelled", "lost")  # states that a retry can leave
 @click.option("--host", metavar="GLOB", help="Only tasks that last ran on such a host, e.g. 'n0*'.")
 @click.option("--site", metavar="NAME", help="Only tasks that last ran at this site.")
 @click.option("--message", metavar="GLOB", help="Only tasks with such a message, e.g. '*license*'.")
+@VERTEX_OPTIONS
 @common_options
-def retry(targets: tuple[str, ...], as_json: bool, server: str | None, **where: str | int | None) -> None:
+def retry(
+    targets: tuple[str, ...], as_json: bool, server: str | None, vertices: tuple[str, ...], levels: tuple[int, ...],
+    below: tuple[str, ...], **where: str | int | None,
+) -> None:  # fmt: skip
     """Make failed, cancelled and lost tasks ready again; results that succeeded stay.
 
-    With a filter only those that fit; a filter without a run or task looks through all your runs.
+    With a filter only those that fit; a filter without a run or task looks through all your runs. Of a workflow also single
+    vertices, levels or all below a vertex.
 
     \b
     Examples:
       shoal retry r12          all of the run that did not succeed
       shoal retry r12.7
       shoal retry r12 --cause out_of_memory
+      shoal retry r12 --below fit
       shoal retry --host 'n017*' --state failed
     """
     session = Session(server, changes=True)
@@ -47,8 +56,13 @@ def retry(targets: tuple[str, ...], as_json: bool, server: str | None, **where: 
             f"{echo(given['cause'])!r} is not a cause", code="unknown_cause", field="--cause",
             hint=did_you_mean(str(given["cause"]), causes),
         )  # fmt: skip
+    chosen = {"vertices": vertices, "levels": levels, "below": below}
+    tasks = chosen_tasks(session, targets, chosen, AGAIN, last_first=False)
     with session.client_for(targets[0] if targets else "run") as client:
-        answer = client.retry(targets, given)
+        answer: dict[str, Any] = {"tasks": 0}
+        for part in [targets] if tasks is None else parts_of(tasks):
+            told = client.retry(part, given)
+            answer = {**told, "tasks": answer["tasks"] + told["tasks"]}
     if as_json:
         print_json(answer)
         return

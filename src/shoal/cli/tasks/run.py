@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shlex
 import time
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from shoal.cli.arguments.units import unit_notes
-from shoal.cli.main import OWN_FAILURE
+from shoal.cli.main import FAILED, OWN_FAILURE
 from shoal.cli.output.describe import needs_text
 from shoal.cli.output.tables import clean, print_json, shorten
 from shoal.cli.session import Session, json_option, say, server_option
@@ -21,6 +25,7 @@ from shoal.cli.tasks.options import (
     RAW,
     RUN_OPTIONS,
     SCRIPT,
+    WORKFLOW,
     CommandWithArguments,
     first_argument,
     is_file_name,
@@ -29,18 +34,31 @@ from shoal.cli.tasks.options import (
 )
 from shoal.cli.tasks.preflight import check_here, fingerprints
 from shoal.cli.tasks.standard_input import STDIN, check_unread
-from shoal.cli.tasks.submission import PARENTS, Draft, draft_command, draft_file, with_sent_input
+from shoal.cli.tasks.submission import (
+    PARENTS,
+    Draft,
+    draft_command,
+    draft_file,
+    given_fields,
+    with_deadline,
+    with_sent_input,
+)
+from shoal.cli.workflows.recorded import REPLAY_OPTIONS, draft_recorded, is_recorded, is_replay, prepare, refuse_replay
 from shoal.client.client import Client
 from shoal.client.element_files import ElementFiles
 from shoal.client.environment import environment_digest, environment_field
-from shoal.client.sent_files import SentFiles, may_send
+from shoal.client.sent_files import SentFiles, may_send, written_by
 from shoal.client.visible_files import VisibleFiles
 from shoal.model.errors import BadInput, ShoalError, Unreachable
-from shoal.model.limits import MAX_COMPARED
-from shoal.model.quantities import many, show_size
+from shoal.model.ids import target_of
+from shoal.model.limits import MAX_COMPARED, MAX_ELEMENT_TEXTS
+from shoal.model.quantities import first_of, many, show_size
 from shoal.model.task.shell_quote import fill_shell
 from shoal.model.task.spec import OWN, Spec, Submission
 from shoal.model.task.sweep import Value, fill, holes, show_value
+
+if TYPE_CHECKING:
+    from shoal.cli.output.kept_outputs import KeptContents
 
 SENDING_EVERY = 3.0  # seconds between two lines about files that are being sent
 PILOT_WITHIN = 5.0  # seconds that the pilot of an embedded server may take to come
@@ -54,8 +72,9 @@ _AXIS_HINT = "write name=values, e.g. 'x=1..10' or 'mode=a,b'"
 
 
 @click.command(cls=CommandWithArguments)
-@click.argument("arguments", nargs=-1, metavar="[FILE.toml | SCRIPT [ARGUMENT]...]")
+@click.argument("arguments", nargs=-1, metavar="[FILE.toml | FILE.dag | FILE.json | SCRIPT [ARGUMENT]...]")
 @RUN_OPTIONS
+@REPLAY_OPTIONS
 @task_options()
 @QUIET_OPTION
 @json_option
@@ -74,6 +93,8 @@ def run(context: click.Context, /, arguments: tuple[str, ...], **options: Any) -
       shoal run --array 1-2000%50 -- ./sim --case {i}
       shoal run --shell -- 'sort data.txt | uniq -c > counts.txt'
       shoal run tasks.toml
+      shoal run diamond.dag                      a DAGMan workflow: see shoal dag
+      shoal run montage.json --replay --speed 100    a workflow in WfFormat, played again
       shoal run job.sh 42                        options from its #SHOAL lines, as with sbatch
       shoal run --after r18 -- ./merge           when r18 has succeeded
 
@@ -85,10 +106,12 @@ def run(context: click.Context, /, arguments: tuple[str, ...], **options: Any) -
     Of several tasks: 0 only if all succeeded, else 1.
     """
     draft: Draft | None = None
+    if _is_workflow(context, arguments):
+        return _run_workflow(arguments[0], options)
     try:
         session = Session(options["server"])  # its server may not be there, which is no status of the command either
         draft = _draft(context, session, arguments, options, may_sweep=False)
-        return _start(session, draft, options, is_run=True)
+        return start(session, draft, options, is_run=True)
     except ShoalError as error:
         is_single = (
             _is_single(draft)
@@ -130,12 +153,13 @@ def sweep(context: click.Context, /, arguments: tuple[str, ...], **options: Any)
     if not arguments and COMMAND in context.meta:
         raise click.UsageError(f"a sweep needs at least one parameter before -- ({_AXIS_HINT})", context)
     session = Session(options["server"])
-    return _start(session, _draft(context, session, arguments, options, may_sweep=True, must_sweep=True), options)
+    return start(session, _draft(context, session, arguments, options, may_sweep=True, must_sweep=True), options)
 
 
 @click.command(cls=CommandWithArguments)
-@click.argument("arguments", nargs=-1, metavar="[FILE.toml | SCRIPT | NAME=VALUES...]")
+@click.argument("arguments", nargs=-1, metavar="[FILE.toml | FILE.dag | FILE.json | SCRIPT | NAME=VALUES...]")
 @RUN_OPTIONS
+@REPLAY_OPTIONS
 @task_options()
 @json_option
 @server_option
@@ -150,11 +174,16 @@ def submit(context: click.Context, /, arguments: tuple[str, ...], **options: Any
       shoal submit tasks.toml
       shoal wait $(shoal submit 'x=1..10' -- ./sim --x {x})
     """
+    if _is_workflow(context, arguments):
+        return _run_workflow(arguments[0], options, waits=False)
     session = Session(options["server"])
     draft = _check(_draft(context, session, arguments, options, may_sweep=True), session, options)
+    stated = _with_deadline(session, draft, options)
+    if stated is None:
+        return FAILED
     if options["dry_run"]:
-        return _dry_run(session, draft, options)
-    answer, client = send(session, draft, options["resume"], options["strict"])
+        return _dry_run(session, stated, options)
+    answer, client = send(session, stated, options["resume"], options["strict"])
     client.close()
     session.tell()
     _print_warnings(answer)
@@ -164,6 +193,27 @@ def submit(context: click.Context, /, arguments: tuple[str, ...], **options: Any
         _print_reused(answer)
         click.echo(answer["run"])
     return 0
+
+
+def _is_workflow(context: click.Context, arguments: tuple[str, ...]) -> bool:
+    """True if the only argument is a file in DAGMan's language."""
+    return COMMAND not in context.meta and len(arguments) == 1 and arguments[0].endswith(WORKFLOW)
+
+
+# What a DAGMan file is submitted without.
+_NOT_FOR_WORKFLOWS = ("resume", "strict", "by", "within", "plan", "reduce", "until", "notify")
+
+
+def _run_workflow(file: str, options: dict[str, Any], waits: bool = True) -> int:
+    """What `shoal dag` does, with the options of `run` and `submit` that say something about a run as a whole."""
+    from shoal.cli.workflows.dag import run_dag
+
+    refuse_replay(options)
+    wrong = next((field.option_name for field in given_fields(options)), "")
+    wrong = wrong or next((name for name in _NOT_FOR_WORKFLOWS if options.get(name)), "")
+    if wrong:
+        raise click.UsageError(f"--{wrong} does not go with a workflow (write it in the submit files of {file})")
+    return run_dag(Session(options["server"]), file, options, waits)
 
 
 def _draft(
@@ -176,11 +226,16 @@ def _draft(
 ) -> Draft:
     """The submission that the arguments and options describe, checked."""
     command: list[str] | None = context.meta.get(COMMAND)
+    recorded = given[0] if command is None and len(given) == 1 and is_recorded(given[0]) and not must_sweep else ""
+    if not (recorded or must_sweep):
+        refuse_replay(options)
     if options["name"] is None and SCRIPT in context.meta:
         options["name"] = os.path.basename(context.meta[SCRIPT])
     for field in PARENTS:
         names = (name for text in options[field] for name in text.split(","))
         options[field] = tuple(session.find_target(name) for name in names)
+    if recorded:
+        return draft_recorded(recorded, options)
     if command is None:
         if len(given) == 1 and is_file_name(given[0]) and not must_sweep:
             return draft_file(given[0], options)
@@ -224,13 +279,16 @@ def _no_command(context: click.Context, may_sweep: bool) -> click.UsageError:
     return click.UsageError(f"there is no command (write: {shorten(clean(example), 200)})", context)
 
 
-def _start(session: Session, draft: Draft, options: dict[str, Any], is_run: bool = False) -> int:
+def start(session: Session, draft: Draft, options: dict[str, Any], is_run: bool = False) -> int:
     """Submit and wait. `is_run`: a single command ends `shoal run` with its own status."""
     draft = _check(draft, session, options)
+    stated = _with_deadline(session, draft, options)
+    if stated is None:
+        return FAILED
     if options["dry_run"]:
-        return _dry_run(session, draft, options)
-    _note_unused(draft)
-    answer, client = send(session, draft, options["resume"], options["strict"])
+        return _dry_run(session, stated, options)
+    _note_unused(stated)
+    answer, client = send(session, stated, options["resume"], options["strict"])
     session.tell()
     _print_warnings(answer)
     if not options["as_json"]:
@@ -242,14 +300,43 @@ def _start(session: Session, draft: Draft, options: dict[str, Any], is_run: bool
     return wait_for(session, client, answer["run"], quiet, as_json, is_single, is_single and is_run)
 
 
+def _with_deadline(session: Session, draft: Draft, options: dict[str, Any]) -> Draft | None:
+    """The draft with the deadline that was given, once its chance was stated; None: it was withdrawn."""
+    if options["by"] is None and options["within"] is None:
+        return draft
+    from shoal.cli.planning.deadline import decide, given_deadline  # few submissions have one
+
+    deadline = given_deadline(options)
+    assert deadline is not None
+    if options["plan"] is not None:
+        return with_deadline(draft, deadline)
+    _await_pilot(session)
+    ask = partial(send, session, resume=False, dry_run=True)
+    is_quiet = bool(options.get("quiet") or options["as_json"])
+    decided = decide(draft, deadline, ask, options["yes"] or options["dry_run"], is_quiet)
+    if decided.draft is None:
+        say("withdrawn: nothing was submitted")
+        return None
+    stated = {} if decided.chance is None else {"stated": round(decided.chance, 4)}
+    return replace(decided.draft, document={**decided.draft.document, **stated})
+
+
 def _is_single(draft: Draft) -> bool:
     """True for one command on the command line: it is shown, and ends, as if it had run here."""
-    return draft.submission.count == 1 and not draft.origin and draft.submission.specs[0].units is None
+    return (
+        draft.submission.count == 1
+        and not draft.origin
+        and not draft.submission.rules
+        and draft.submission.specs[0].units is None
+    )
 
 
 def _check(draft: Draft, session: Session, options: dict[str, Any]) -> Draft:
     """Check the draft against this machine; standard input in files goes along where hosts may not see them."""
-    check_here(draft, session.is_far)
+    if not options["dry_run"]:
+        prepare(draft)
+    if not (options["dry_run"] and is_replay(draft)):
+        check_here(draft, session.is_far)
     if options["stdin"] not in (STDIN, os.devnull) and check_unread() and not options.get("quiet"):
         say(
             "note: standard input is an open pipe, and what comes through it does not reach the task (--stdin - sends it)"
@@ -269,12 +356,20 @@ def send(
         check_sites(session.target, session.client, wanted)
     client = session.client()
     sends = not dry_run and any(map(may_send, draft.submission.specs)) and session.runs_elsewhere(client)
-    tasks = _with_files(client, draft, sends)
+    tasks = _with_files(client, draft, sends, dry_run)
     document = {**draft.document, "tasks": tasks, **environment_field(client.url)}
+    if draft.submission.rules:
+        tables, rules = draft.document["rules"], draft.submission.rules
+        document["rules"] = VisibleFiles().with_evidence(tables, rules, draft.submission.cwd)
     document.setdefault("key", f"auto-{os.urandom(16).hex()}")
     files = ElementFiles(draft.submission)
     document["fingerprints"] = {"environment": environment_digest(), "files": fingerprints(draft)}
-    document["fingerprints"] |= {"elements": found} if any(found := files.read()) else {}
+    found = files.read()
+    if sum(map(len, found)) > MAX_ELEMENT_TEXTS:  # a workflow of a hundred thousand tasks: compared as a whole
+        together = hashlib.sha256("\n".join(found).encode()).hexdigest()
+        document["fingerprints"]["files"] |= {f"one of the files of {draft.submission.count:,} tasks": together}
+    elif any(found):
+        document["fingerprints"]["elements"] = found
     if resume:
         document["fingerprints"] |= (
             {"written": dates} if any(dates := files.written(session.runs_elsewhere(client))) else {}
@@ -292,24 +387,53 @@ def send(
         return _submit(client, document, draft), client
 
 
-def _with_files(client: Client, draft: Draft, sends: bool) -> list[dict[str, Any]]:
+def _with_files(client: Client, draft: Draft, sends: bool, dry_run: bool) -> list[dict[str, Any]]:
     """The tables of the tasks with the files that they name: evidence for hosts that see them and, if it `sends`, the content
     of inputs and programs for hosts that do not."""
     look, told = VisibleFiles(), time.monotonic()
 
-    def tell(files: int, size: int) -> None:
+    def tell(files: int, size: int, part: int) -> None:
         nonlocal told
         if time.monotonic() - told > SENDING_EVERY:
             told = time.monotonic()
-            say(f"sending files: {files:,} so far, {show_size(size)}")
+            say(f"sending files: {files:,} so far, {show_size(size + part)}")
 
-    sent, tables = SentFiles(client.put_blob, tell), []
+    sent, tables = SentFiles(client.put_file, tell), []
+    specs = draft.submission.specs
+    written = written_by(specs) if sends and any(spec.after or spec.after_any for spec in specs) else set()
+    earlier = _EarlierOutputs(client, {spec.name for spec in specs})
     for table, spec in zip(draft.document["tasks"], draft.submission.specs, strict=True):
-        is_sent = sends and may_send(spec)
-        content = sent.of(spec, draft.submission.cwd) if is_sent else {}
+        is_sent, waits = sends and may_send(spec), bool(spec.after or spec.after_any)
+        content = {}
+        if is_sent:
+            left = earlier.of(spec) if waits else {}
+            content = sent.of(spec, draft.submission.cwd, written if waits else (), left)
+        if not dry_run:
+            content |= sent.of_urls(spec)
         visible = look.of(spec, draft.submission.cwd, is_sent)
         tables.append({**table, "visible": visible, **({"content": content} if content else {})})
     return tables
+
+
+class _EarlierOutputs:
+    """What earlier runs left on the server, for tasks that wait for those runs and read it."""
+
+    def __init__(self, client: Client, own: set[str]) -> None:
+        """`own`: the names of this submission's tables, which come before ids of runs."""
+        self._client, self._own = client, own
+        self._contents: KeptContents | None = None
+
+    def of(self, spec: Spec) -> Mapping[str, str]:
+        """The contents that a task may read, by their names."""
+        names = [name for name in (*spec.after_any, *spec.after) if name not in self._own and target_of(name)]
+        if not names or not spec.inputs:
+            return {}
+        if self._contents is None:
+            from shoal.cli.output.kept_outputs import KeptContents  # few tasks wait for other runs
+            from shoal.report.data_source import HttpSource
+
+            self._contents = KeptContents(HttpSource(self._client))
+        return self._contents.of(names)
 
 
 def _submit(client: Client, document: dict[str, Any], draft: Draft) -> dict[str, Any]:
@@ -341,7 +465,13 @@ def _print_reused(answer: dict[str, Any]) -> None:
         say(f"{reused:,} of {total} {_plural(reused, 'is', 'are')} not run again: an earlier equal run has the results")
     for rerun in answer.get("reruns") or ():
         runs = _plural(rerun["count"], "runs", "run") + (" again" if rerun["again"] else "")
-        say(f"{many(rerun['count'], 'task')} {runs}: {rerun['why']}")
+        say(f"{many(rerun['count'], 'task')} {runs}: {rerun['why']}{_tables_of(rerun)}")
+
+
+def _tables_of(rerun: dict[str, Any]) -> str:
+    """The first tables of a workflow that run for one reason."""
+    names = [clean(name) for name in rerun.get("tables") or ()]
+    return f" ({first_of(names, len(names), rerun.get('all_tables', 0))})" if names else ""
 
 
 def _note_not_compared(submission: Submission) -> None:
@@ -432,7 +562,7 @@ def reuse_lines(submission: Submission, resumed: dict[str, Any], tasks: int) -> 
         lines.append(f"  taken over: {'; '.join(shown)}{more}")
     for rerun in resumed["reruns"] or ():
         runs = _plural(rerun["count"], "runs", "run") + (" again" if rerun["again"] else "")
-        lines.append(f"  {many(rerun['count'], 'task')} {runs}: {clean(rerun['why'])}")
+        lines.append(f"  {many(rerun['count'], 'task')} {runs}: {clean(rerun['why'])}{_tables_of(rerun)}")
     return lines
 
 
@@ -450,7 +580,7 @@ def params_at(submission: Submission, element: int) -> dict[str, Value]:
 def commands(spec: Spec, most: int = SHOWN) -> list[list[str]]:
     """The first commands of a spec, placeholders filled."""
     found = []
-    for k in range(min(spec.count, most)):
+    for k in range(min(spec.count, most) if not spec.noop else 0):
         params = spec.sweep.at(k) if spec.sweep is not None else None
         if spec.shell is not None:
             found.append(["sh", "-c", spec.shell if params is None else fill_shell(spec.shell, params)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import chain
 
 import click
 
@@ -11,10 +12,12 @@ from shoal.cli.output.describe import describe_pilot, describe_run, describe_tas
 from shoal.cli.output.json_documents import iso_document, run_document, task_history
 from shoal.cli.output.tables import pairs, print_json, print_lines
 from shoal.cli.session import Session, common_options, say
+from shoal.cli.workflows.levels import describe_levels
 from shoal.model.errors import BadInput, NotFound, Unreachable
 from shoal.model.ids import TaskId, is_pilot, target_of
 from shoal.report.data_source import Source, latest_run
 from shoal.report.run_names import ANY, find_target
+from shoal.report.summary import deadline_document, deadline_lines
 
 PATIENCE, PAUSE = 60.0, 1.0  # seconds that --outcome waits for a server which is just being started again
 
@@ -66,7 +69,15 @@ def show(target: str | None, outcome: bool, as_json: bool, server: str | None) -
             shown, document = describe_task(target, found), task_history(target, found)
         else:
             found = source.run(target)
-            shown, document = describe_run(found), run_document(found)
+            shown = chain(describe_run(found), (("", line.strip()) for line in deadline_lines(source, found)))
+            document = {**run_document(found), **deadline_document(source, found)}
+            from shoal.report.workflows import progress
+
+            if progress.is_workflow(found):
+                now = time.time() if found["finished"] is None else None
+                levels = progress.read_progress(source, found, now)
+                shown = chain(shown, describe_levels(levels))
+                document |= progress.document(levels)
         if as_json:
             print_json(document)
         else:

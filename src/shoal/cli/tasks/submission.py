@@ -24,6 +24,7 @@ from shoal.model.task.task_field import EXPRESSION, Field, fields_with
 from shoal.wire.submission import parse_submission
 
 _OF_PARAMS = ("bad_array", "bad_param", "no_such_file")
+_EDGES = ("files", "parents")
 PARENTS = ("after", "after_any")  # fields whose options also go with a task file
 
 
@@ -35,6 +36,7 @@ class Draft:
     submission: Submission
     origin: str = ""  # the task file, if it came from one
     blobs: tuple[Bytes, ...] = ()  # that it names, and that are put before it is sent
+    makes: tuple[tuple[str, int], ...] = ()  # files, with their sizes, that are made for it before it is sent
 
 
 def draft_command(command: Sequence[str], axes: Sequence[str], options: Mapping[str, Any]) -> Draft:
@@ -72,6 +74,12 @@ def with_sent_input(draft: Draft) -> Draft:
     return Draft(document, _parse(document), draft.origin, tuple(blobs))
 
 
+def with_deadline(draft: Draft, deadline: str) -> Draft:
+    """The draft with a deadline for all its tasks."""
+    document = {**draft.document, "tasks": [{**task, "deadline": deadline} for task in draft.document["tasks"]]}
+    return Draft(document, _parse(document), draft.origin, draft.blobs)
+
+
 def draft_file(name: str, options: Mapping[str, Any]) -> Draft:
     """The submission that a task file holds; an error names the file and the line."""
     parents = {field.name: field_value(field, options[field.name]) for field in given_fields(options)}
@@ -79,19 +87,44 @@ def draft_file(name: str, options: Mapping[str, Any]) -> Draft:
         if field_name not in PARENTS:
             hint = f"write it in the tables of {echo_path(name)}"
             raise click.UsageError(f"--{FIELDS[field_name].option_name} does not go with a task file ({hint})")
-    text = _read(name)
+    text = read_text(name)
     document = _with_run_options(parse_toml(text, name), options)
     try:
-        if isinstance(document["cwd"], str):
+        by_files = read_workflow(document.pop("workflow", None))
+        if isinstance(document["cwd"], str) and ("tasks" in document or "rules" not in document):
             document["tasks"] = expand_tables(document.get("tasks"), document["cwd"])
+        document.setdefault("tasks", [])
         document["tasks"] = _with_parents(document["tasks"], parents)
         submission = _parse(document)
+        if by_files:
+            from shoal.flow.file_edges import tie  # most files are no workflows
+
+            document["tasks"] = tie(document["tasks"], submission.specs)
+            submission = _parse(document)
     except ShoalError as error:
         line_number = find_line(text, error)
         where = f"{echo_path(name)}:{line_number}" if line_number else echo_path(name)
         line_text = type(error)(error.message, code=error.code, field=error.field).line
         raise type(error)(f"{where}: {line_text}", code=error.code, hint=error.hint) from None
     return Draft(document, submission, name)
+
+
+def draft_document(
+    document: Mapping[str, Any], options: Mapping[str, Any], origin: str, makes: Mapping[str, int]
+) -> Draft:
+    """The submission of a document that was read from another format than TOML."""
+    whole = _with_run_options(document, options)
+    return Draft(whole, _parse(whole), origin, makes=tuple(makes.items()))
+
+
+def read_workflow(value: Any) -> bool:
+    """The table [workflow] of a task file: True if files make edges between its tables."""
+    if value is None:
+        return False
+    if not isinstance(value, dict) or value.get("edges") not in _EDGES or len(value) != 1:
+        hint = 'edges = "files": who reads a file waits for who writes it; edges = "parents": only `after` counts'
+        raise BadInput("it needs one key, edges", code="bad_workflow", field="workflow", hint=hint)
+    return bool(value["edges"] == _EDGES[0])
 
 
 def given_values(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,7 +176,12 @@ def field_value(field: Field, given: Any) -> Any:
 def _parse(document: Mapping[str, Any]) -> Submission:
     """The submission, with its expressions parsed too, so that an error shows before anything is sent."""
     submission = parse_submission(document)
-    for at, spec in enumerate(submission.specs):
+    if submission.reduce or submission.until:
+        from shoal.sched.partial.goal import check  # few runs say anything of that
+
+        check(submission.reduce, submission.until)
+    several, tables = len(submission.specs) > 1, len(submission.specs)
+    for at, spec in enumerate(submission.checked):
         for field in fields_with(Spec, "kind", EXPRESSION):
             if text := getattr(spec, field.name):
                 from shoal.sched.expr.parse import parse  # few tasks have any
@@ -151,7 +189,7 @@ def _parse(document: Mapping[str, Any]) -> Submission:
                 try:
                     parse(text, field.name)
                 except BadInput as error:
-                    prefix = f"tasks[{at}]." if len(submission.specs) > 1 else ""
+                    prefix = f"rules[{at - tables}]." if at >= tables else f"tasks[{at}]." if several else ""
                     raise BadInput(error.message, code=error.code, field=prefix + field.name, hint=error.hint) from None
     return submission
 
@@ -168,12 +206,13 @@ def parse_toml(text: str, name: str) -> dict[str, Any]:
         raise BadInput(f"{where}: not TOML: {words}", code="bad_toml", hint='texts need quotes: key = "text"') from None
 
 
-def _read(name: str) -> str:
+def read_text(name: str) -> str:
+    """The text of a file that describes a run; an error says what is wrong with it."""
     path = Path(name)
     try:
         if not path.is_file() and path.exists():
             raise BadInput(
-                f"{echo_path(name)} is not a regular file", code="not_regular_file", hint="name a .toml file"
+                f"{echo_path(name)} is not a regular file", code="not_regular_file", hint="name a .toml or .json file"
             )
         with path.open("rb") as file:
             data = file.read(MAX_BULK_BODY + 1)
@@ -195,9 +234,15 @@ def _read(name: str) -> str:
 def _with_run_options(document: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """The document with the options of the whole run, which override a file; the directory is the current one."""
     found = dict(document)
-    for name in ("name", "max_fail", "max_running", "seed", "key"):
+    for name in ("name", "max_fail", "max_running", "seed", "key", "until", "plan"):
         if options.get(name) is not None:
             found[name] = options[name]
+    if options.get("notify"):
+        found["notify"] = [*options["notify"]]
+    if options.get("reduce"):
+        chosen = found.get("reduce", {})
+        given = split_pairs("--reduce", options["reduce"])
+        found["reduce"] = {**(chosen if isinstance(chosen, dict) else {}), **given}
     if options["label"]:
         labels = found.get("labels", {})
         found["labels"] = {**(labels if isinstance(labels, dict) else {}), **split_pairs("--label", options["label"])}
@@ -232,15 +277,29 @@ def _licence(text: str) -> tuple[str, int]:
 
 def find_line(text: str, error: ShoalError) -> int:
     """The line of a task file that an error is about; 0 if it is not known."""
-    found = re.match(r"(?:tasks\[(\d+)\](?: \(.*\))?\.?)?([A-Za-z_]*)", error.field)
-    table, field = (found[1], found[2]) if found else (None, "")
+    found = re.match(r"(?:(tasks|rules)\[(\d+)\](?: \(.*\))?\.?)?([A-Za-z_]*)", error.field)
+    kind, table, field = (found[1] or "tasks", found[2], found[3]) if found else ("tasks", None, "")
     if error.code == "unknown_field":
         quoted = re.search(r"unknown field '([^']*)'", error.message)
         field = quoted[1] if quoted else field
     lines = text.splitlines()
-    heads = [at for at, line in enumerate(lines) if re.match(r"\s*\[\[\s*tasks\s*\]\]", line)]
+    heads = [at for at, line in enumerate(lines) if re.match(rf"\s*\[\[\s*{kind}\s*\]\]", line)]
     inside = table is not None or (
-        len(heads) == 1 and field not in ("name", "labels", "max_fail", "max_running", "seed", "key")
+        len(heads) == 1
+        and field
+        not in (
+            "name",
+            "labels",
+            "max_fail",
+            "max_running",
+            "seed",
+            "key",
+            "workflow",
+            "reduce",
+            "until",
+            "notify",
+            "rules",
+        )
     )
     number = int(table or 0)
     if inside and number >= len(heads):
@@ -249,7 +308,7 @@ def find_line(text: str, error: ShoalError) -> int:
     high = heads[number + 1] if inside and number + 1 < len(heads) else len(lines)
     # A parameter's name is a key inside `params`; keys of the run come before all tables.
     for wanted, start in ((field, low), ("params" if error.code in _OF_PARAMS else "", low), (field, 0)):
-        key = re.compile(rf"""\s*(?:\[\s*tasks\s*\.\s*)?["']?{re.escape(wanted)}["']?\s*[=.\]]""")
+        key = re.compile(rf"""\s*(?:\[\s*(?:tasks\s*\.\s*)?)?["']?{re.escape(wanted)}["']?\s*[=.\]]""")
         for at in range(start, high if wanted else 0):
             if key.match(lines[at]):
                 return at + 1

@@ -12,7 +12,7 @@ from shoal.client.config import submitting_task
 from shoal.model.errors import BadInput
 from shoal.model.ids import PARENT
 from shoal.report.data_source import latest_run
-from shoal.report.summary import units_of
+from shoal.wire.http.run_counts import units_of
 
 
 def _check_above(client: Client, runs: tuple[str, ...]) -> None:

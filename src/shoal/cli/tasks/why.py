@@ -8,6 +8,7 @@ from shoal.cli.completion import complete_runs
 from shoal.cli.output.tables import clean, print_json
 from shoal.cli.session import Session, common_options
 from shoal.cli.tasks.show import find_any
+from shoal.client.visible_files import with_bindings
 from shoal.model.errors import BadInput, echo
 from shoal.model.ids import is_pilot, parse_place
 from shoal.report.data_source import Source
@@ -45,7 +46,7 @@ def why(target: str, as_json: bool, server: str | None) -> None:
     with session.source() as source:
         if parse_place(target) is None and not is_pilot(target):
             target = _find_by_name(session, source, target)
-        answer = source.why(target)
+        answer = with_bindings(source.why(target), lambda: source.run(target.partition(".")[0]))
     if as_json:
         print_json(answer)
         return

@@ -31,6 +31,7 @@ from shoal.client.executor.options import (
     function_with,
     own_arguments,
     place_of,
+    reducers_of,
     script_folder,
     signature_with_fields,
     table_of,
@@ -78,6 +79,7 @@ class Executor(StandardExecutor):
     a fresh interpreter. `mp_context` is accepted for programs that give it: processes are always new interpreters.
     `initializer` is called in each process before its first call, `finalizer` when it ends in an orderly way.
     Fields of a task such as `cores` and `time` are options too (`help(shoal.Executor)` lists them).
+    `reduce` says how values that calls emit are merged (`{"E": "mean", "h": "hist(0,10,50)"}`); `partial()` has the answers.
     `seed` gives every call random numbers of its own that are the same each time. `attach`: the same script, started
     again after it was killed, goes on where it was. `trust`:
     what is loaded of results that pilots of a group made, which are not your own: "own" (plain data, numpy and pandas
@@ -103,13 +105,15 @@ class Executor(StandardExecutor):
         cwd: str | os.PathLike[str] | None = None,
         echo: bool = True,
         attach: bool = True,
+        reduce: Mapping[str, str] | None = None,
         trust: str | Iterable[type | tuple[str, str] | str] | None = None,
         **fields: Any,
     ) -> None:
         self._given = {
             "max_workers": max_workers, "initializer": initializer, "initargs": initargs, "finalizer": finalizer,
             "finalargs": finalargs, "max_tasks_per_child": max_tasks_per_child, "name": name, "seed": seed, "python": python,
-            "env": env, "labels": labels, "cwd": cwd, "echo": echo, "attach": attach, "trust": trust, **fields,
+            "env": env, "labels": labels, "cwd": cwd, "echo": echo, "attach": attach, "reduce": reduce, "trust": trust,
+            **fields,
         }  # fmt: skip
         max_workers = count_of("max_workers", max_workers)
         self._max_tasks = count_of("max_tasks_per_child", max_tasks_per_child)
@@ -125,7 +129,8 @@ class Executor(StandardExecutor):
         user_modules.add_imports_of(initializer)
         user_modules.add_imports_of(finalizer)
         named = {str(key): str(value) for key, value in table_of("labels", labels).items()}
-        self._session = Session(name or default_name(), next_ordinal(), seed, named, attach, max_workers)
+        chosen = reducers_of(reduce)
+        self._session = Session(name or default_name(), next_ordinal(), seed, named, attach, max_workers, chosen)
         self._echo = echo
         self._lock = threading.Lock()
         self._stream: Stream | None = None
@@ -152,6 +157,13 @@ class Executor(StandardExecutor):
     def run(self) -> str:
         """The run that holds the calls (`shoal show`, `shoal results`, `shoal cancel`); empty before the first one."""
         return self._stream.run if self._stream is not None else ""
+
+    def partial(self) -> dict[str, Any]:
+        """What the calls emitted so far by `shoal.emit`, merged: `answers` has an entry for each name."""
+        if not self.run:
+            raise RuntimeError("nothing was submitted yet")
+        with self._link.connect() as client:
+            return client.partial(self.run)
 
     # --- calls
     def submit(self, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> CallFuture[R]:

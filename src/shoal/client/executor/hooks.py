@@ -106,6 +106,10 @@ class Run:
         executor = self._running()
         return self._begin(Task(lambda: executor.command(command, **fields)))
 
+    def partial(self) -> dict[str, Any]:
+        """What the tasks emitted so far by `shoal.emit`, merged: `answers` has an entry for each name."""
+        return self._running().partial()
+
     @property
     def unfinished(self) -> int:
         """The number of tasks that have not ended."""

@@ -149,6 +149,19 @@ def table_of(name: str, given: Any) -> dict[str, Any]:
     return dict(given or {})
 
 
+def reducers_of(given: Any) -> dict[str, str]:
+    """How values that calls emit are merged, checked."""
+    found = table_of("reduce", given)
+    if found:
+        from shoal.sched.partial.goal import check  # few programs say anything of that
+
+        for name, text in found.items():
+            if not isinstance(text, str):
+                raise TypeError(f'reduce must have texts such as "mean", {name!r} has {type(text).__name__}')
+        check(found, "")
+    return found
+
+
 @lru_cache
 def check_python(python: str, is_far: bool) -> str:
     """The interpreter, if it can run what this one pickles; for other hosts that is checked there."""

@@ -38,6 +38,7 @@ class Session:
     labels: Mapping[str, str] = field(default_factory=dict)
     attach: bool = True  # go on with the run of an earlier start
     max_running: int | None = None  # calls that run at once
+    reduce: Mapping[str, str] = field(default_factory=dict)  # how values that calls emit are merged
 
     def open(self, connection: ServerConnection, probe: Call) -> OpenRun:
         """The run of an earlier process that ended early, else a new one."""
@@ -50,6 +51,7 @@ class Session:
             "labels": {**self.labels, SESSION: key, CLIENT: this_client()},
             **({"seed": self.seed} if self.seed is not None else {}),
             **({"max_running": self.max_running} if self.max_running is not None else {}),
+            **({"reduce": dict(self.reduce)} if self.reduce else {}),
         }  # fmt: skip
         answer = connection.ask(lambda client: client.submit({**document, **environment_field(client.url)}))
         return OpenRun(str(answer["run"]))

@@ -34,7 +34,7 @@ from shoal.client.executor.result_poll import ResultPoll
 from shoal.client.executor.slot_choice import PoolView
 from shoal.client.waiting import IdleWatch, is_inside, wait_until
 from shoal.model.errors import Conflict, ShoalError
-from shoal.model.limits import MAX_SPECS
+from shoal.model.limits import MAX_ADDED
 
 _log = logging.getLogger(__name__)
 
@@ -286,7 +286,7 @@ class Stream:
     def _take(self) -> tuple[int, list[Piece]]:
         """The next addition: numbered, and its futures and batches registered. Under the lock."""
         first, taken, size = self._next, list[Piece](), 0
-        while self._pending and len(taken) < MAX_SPECS and (not taken or size + self._pending[0].size <= MAX_SENT):
+        while self._pending and len(taken) < MAX_ADDED and (not taken or size + self._pending[0].size <= MAX_SENT):
             piece = self._pending.popleft()
             piece.drop_cancelled()
             if piece.count:

@@ -3,14 +3,14 @@
 
 -- name: put_run
 -- Insert a run or overwrite it whole.
-INSERT INTO runs (run, owner, name, created, finished, total, counts, cwd, seed, max_fail, key, digest, labels, signature, env_file, open, nonce, base, max_running)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO runs (run, owner, name, created, finished, total, counts, cwd, seed, max_fail, key, digest, labels, signature, env_file, open, nonce, base, max_running, due, notify)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (run) DO UPDATE SET
     owner = excluded.owner, name = excluded.name, created = excluded.created, finished = excluded.finished,
     total = excluded.total, counts = excluded.counts, cwd = excluded.cwd, seed = excluded.seed,
     max_fail = excluded.max_fail, key = excluded.key, digest = excluded.digest, labels = excluded.labels,
     signature = excluded.signature, env_file = excluded.env_file, open = excluded.open,
-    nonce = excluded.nonce, base = excluded.base, max_running = excluded.max_running;
+    nonce = excluded.nonce, base = excluded.base, max_running = excluded.max_running, due = excluded.due, notify = excluded.notify;
 
 -- name: add_array
 -- Insert one spec of a run.
@@ -35,6 +35,90 @@ DELETE FROM arrays WHERE run = :run;
 -- name: drop_spans
 -- Remove the spans of a run.
 DELETE FROM spans WHERE run = :run;
+
+-- name: add_notice
+-- Something is to be told.
+INSERT INTO notices (seq, target, run, owner, time, what, text, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: drop_notice
+-- It was told, or given up.
+DELETE FROM notices WHERE seq = ? AND target = ?;
+
+-- name: list_notices
+-- What is to be told, oldest first.
+SELECT * FROM notices WHERE seq > :after ORDER BY seq LIMIT :limit;
+
+-- name: alike_runs
+-- The newest runs of an owner after a run whose first table has this command, and of which something succeeded.
+SELECT arrays.run FROM arrays JOIN runs ON runs.run = arrays.run
+WHERE arrays.run > :after AND arrays.first = 1 AND runs.owner = :owner AND runs.counts LIKE '%"succeeded"%'
+    AND length(arrays.task) < 100000
+    AND json_extract(arrays.task, '$.command') IS :command AND json_extract(arrays.task, '$.shell') IS :shell
+    AND json_extract(arrays.task, '$.function') IS NULL
+ORDER BY arrays.run DESC LIMIT :limit;
+
+-- name: put_partial
+-- Insert what the tasks of a run emitted, or overwrite it whole.
+INSERT INTO partials (run, reduce, until, reached, tasks, merged) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (run) DO UPDATE SET
+    reduce = excluded.reduce, until = excluded.until, reached = excluded.reached, tasks = excluded.tasks,
+    merged = excluded.merged;
+
+-- name: get_partial
+-- What the tasks of a run emitted.
+SELECT * FROM partials WHERE run = :run;
+
+-- name: list_goals
+-- The goals of runs from one to another.
+SELECT run, until, reached FROM partials WHERE run BETWEEN :low AND :high AND until <> '';
+
+-- name: drop_partial
+-- Remove what the tasks of a run emitted.
+DELETE FROM partials WHERE run = :run;
+
+-- name: put_growth
+-- Insert the rules of a run, or overwrite them whole.
+INSERT INTO growths (run, rules, since, watching, stopped) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (run) DO UPDATE SET
+    rules = excluded.rules, since = excluded.since, watching = excluded.watching, stopped = excluded.stopped;
+
+-- name: put_grown
+-- A file that a rule took, or the task that it became.
+INSERT INTO grown (run, rule, file, size, seen, element) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (run, rule, file) DO UPDATE SET element = excluded.element;
+
+-- name: put_plan
+-- Insert the planning state of a run, or overwrite it.
+INSERT INTO plans (run, stage, data) VALUES (?, ?, ?)
+ON CONFLICT (run) DO UPDATE SET stage = excluded.stage, data = excluded.data;
+
+-- name: get_plan
+-- The planning state of a run.
+SELECT * FROM plans WHERE run = :run;
+
+-- name: drop_plan
+-- Remove the planning state of a run.
+DELETE FROM plans WHERE run = :run;
+
+-- name: get_growth
+-- The rules of a run.
+SELECT * FROM growths WHERE run = :run;
+
+-- name: grown_files
+-- The files that the rules of a run took.
+SELECT * FROM grown WHERE run = :run;
+
+-- name: grown_tasks
+-- The tasks that rules of a run made, each with the number of its files; element 0: files that wait.
+SELECT rule, element, count(*) AS files FROM grown WHERE run = :run GROUP BY rule, element;
+
+-- name: drop_growth
+-- Remove the rules of a run.
+DELETE FROM growths WHERE run = :run;
+
+-- name: drop_grown
+-- Remove the files that they took.
+DELETE FROM grown WHERE run = :run;
 
 -- name: note_removed
 -- Keep the number of a removed run from being used again.

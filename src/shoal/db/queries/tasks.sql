@@ -60,9 +60,10 @@ WHERE run = :run AND element > :after AND (:states = '' OR instr(:states, ',' ||
 ORDER BY element LIMIT :limit;
 
 -- name: list_outcomes
--- A page of what became of a run's tasks, in order of their elements; results only where they are asked for and small.
+-- A page of what became of a run's tasks, in order of their elements; results only where they are asked for and small, or name
+-- outputs that are on the server.
 SELECT element, state, exit_code, duration, host, cause, attempt, last_line, started, ended,
-    CASE WHEN :values AND length(result) <= :most THEN result ELSE '' END
+    CASE WHEN :values AND (length(result) <= :most OR substr(result, 1, 8) = '{"kept":') THEN result ELSE '' END
 FROM tasks WHERE run = :run AND element > :after ORDER BY element LIMIT :limit;
 
 -- name: get_task
@@ -103,6 +104,10 @@ SELECT * FROM chunks ORDER BY run, low;
 -- name: drop_expelled_chunks
 -- Delete the chunks of expelled pilots: their elements become free, with higher attempt numbers.
 DELETE FROM chunks WHERE pilot IN (SELECT pilot FROM pilots WHERE revoked = 1);
+
+-- name: kept_outputs
+-- The tasks of a run that succeeded and left outputs on the server.
+SELECT run, element, result FROM tasks WHERE run = :run AND state = 'succeeded' AND substr(result, 1, 8) = '{"kept":';
 
 -- name: list_results
 -- Final tasks of a run in the order of the journal, with the results of functions and the owners of the pilots.

@@ -74,7 +74,7 @@ def _slow(state: State) -> tuple[list[_Slow], list[_Slow]]:
 def _may_back_up(task: Task) -> bool:
     """True if a second copy may run; in a run with `max_running` it would be one more that runs."""
     is_alone = task.special is not None and task.special.alone
-    return task.array.run.bound is None and may_copy(task.array.spec) and not is_alone
+    return task.array.bound is None and may_copy(task.array.spec) and not is_alone
 
 
 def _may_move(slow: _Slow) -> bool:
@@ -86,7 +86,7 @@ def _take_back(state: State, pilot: Pilot, wanted: int) -> int:
     left = min(wanted, give_up_share(pilot.held, pilot.room.cores))
     spans = []
     for first, _, part in unbegun(state, pilot) if left > 0 else ():
-        if part.array.run.bound is not None and part.array.run.bound.left <= 0:
+        if (bound := part.array.bound) is not None and bound.left <= 0:
             continue  # nobody else may have it
         count = min(part.tasks, left)
         spans.append((first._replace(element=first.element + part.tasks - count), count))

@@ -1,19 +1,19 @@
-"""Leasing: which ready tasks a pilot gets, each under a new attempt number [ADR 0011, 0009; protocol 10].
-
-Between owners the share decides, then an owner's own order (`eligibility.candidates`); what cannot start now is skipped.
-"""
+"""Leasing: which ready tasks a pilot gets, each under a new attempt number [ADR 0011, 0009; protocol 10]. Between owners the
+share decides, then an owner's own order (`eligibility.candidates`); what cannot start now is skipped."""
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from shoal.engine.matching.chunks import grant_chunk, may_chunk, run_of_new
+from shoal.engine.locality.holds import Choice, choose, with_holders
+from shoal.engine.locality.shortlist import local_data
+from shoal.engine.matching.chunks import grant_chunk, may_chunk, most_in_chunk, run_of_new
 from shoal.engine.matching.classes import FUNCTION, OwnerQueue, TaskClass
-from shoal.engine.matching.eligibility import NothingFits, candidates, eligibility_of
+from shoal.engine.matching.cursor import Cursor
+from shoal.engine.matching.eligibility import NothingFits, candidates
 from shoal.engine.matching.fit_now import suits_now
 from shoal.engine.matching.grant import grant
 from shoal.engine.matching.lease_message import lease_of, lease_of_chunk
@@ -28,10 +28,11 @@ from shoal.engine.matching.prefetch import (
     work_off,
 )
 from shoal.engine.pilots.lease_proofs import make_proof
+from shoal.engine.placement.preference import is_kept, note_lease
 from shoal.engine.records import Array, Chunk, Pilot
 from shoal.engine.state import Reservation, State
 from shoal.engine.tasks.divisible import cut
-from shoal.model.limits import MAX_LEASES, MAX_LENT_TO_NEW
+from shoal.model.limits import MAX_CHUNK, MAX_LEASES, MAX_LENT_TO_NEW
 from shoal.model.policy import EVENT, STRICT
 from shoal.model.quantities import many
 from shoal.model.states import Rerun
@@ -96,30 +97,6 @@ def _unreserve(state: State, owner: str) -> None:
         state.news += 1
 
 
-class _Cursor:
-    """The iteration over an owner's classes for one pilot."""
-
-    __slots__ = ("_classes", "arrivals", "cls", "eligibility", "misses", "owned")
-
-    def __init__(self, state: State, pilot: Pilot, owned: OwnerQueue) -> None:
-        self.owned = owned
-        is_strict = state.queue.rule.policy == STRICT
-        self.eligibility = eligibility_of(state, pilot, owned.owner)
-        self._classes: Iterator[TaskClass] = candidates(self.eligibility, owned, is_strict)
-        self.cls: TaskClass | None = None
-        self.misses = 0  # classes that did not fit; -1: some of them may fit without more capacity
-        self.arrivals = owned.arrivals
-
-    def miss(self, is_large: bool) -> None:
-        """Count a class that was skipped."""
-        self.misses = self.misses + 1 if is_large and self.misses >= 0 else -1
-
-    def step(self) -> TaskClass | None:
-        """The next class; None: there are no more."""
-        self.cls = next(self._classes, None)
-        return self.cls
-
-
 class LeaseRound:
     """The leases of one reply while they are being chosen."""
 
@@ -133,6 +110,7 @@ class LeaseRound:
         self._misses = 0  # classes in a row that do not fit
         self._is_new: bool | None = None  # are there other hosts beside one where nothing has succeeded?
         self._singles: list[tuple[str, str]] = []  # owners and names of attempts, to be logged
+        self._local: dict[str, list[int]] = {}  # what of their inputs was on the host: files, bytes, of how many
         self._chunks: list[Chunk] = []
         evidence = state.accounting.evidence.get(pilot.holder)
         self._places = evidence.places if evidence is not None and evidence.places.streaks else None
@@ -145,11 +123,13 @@ class LeaseRound:
         self._is_full = False  # nor leased at all
         self._is_alone = False  # there is no other class with work
         self._asked = 0  # how many of the class that is leased next the pilot may get; 0: not known
+        self._choice: Choice | None = None  # and what of it; None: not known
         self._is_spent = False  # it holds as much as it may of what goes first: nothing else is fetched ahead
 
     # --- whose turn
     def fill(self) -> None:
         """Lease until the pilot is full or nothing more fits."""
+        self.state.data.again.pop(self.pilot.name, None)
         self._fill()
         if not self._works_off:
             self.state.working_off.pop(self.pilot.name, None)
@@ -159,11 +139,14 @@ class LeaseRound:
         state.queue.reorder(state.now)
         owners = served_queues(state, self.pilot)
         if len(owners) == 1:
-            _unreserve(state, owners[0].owner)  # no other owner would take the capacity
-            cursor = _Cursor(state, self.pilot, owners[0])
-            self._is_alone = len(owners[0].order) == 1
+            owned = owners[0]
+            _unreserve(state, owned.owner)  # no other owner would take the capacity
+            self._is_alone = len(owned.order) == 1
+            if self._is_alone and not state.data.located and self._is_filled_by(owned.classes[owned.order[0].serial]):
+                return  # as most exchanges find a pilot
+            cursor = Cursor(state, self.pilot, owned)
             while (cls := self._next(cursor)) is not None:
-                self.lease_from(cls, MAX_LEASES)
+                self.lease_from(cls)
             return
         state.update_activity()
         self._awake = {owned.owner: owned for owned in owners}
@@ -189,7 +172,7 @@ class LeaseRound:
                 heapq.heapify(turns)
 
     # --- capacity for wide tasks
-    def _reserve(self, cursor: _Cursor) -> bool:
+    def _reserve(self, cursor: Cursor) -> bool:
         """Reserve what becomes free here for the owner that is first in turn, if its task needs more than is free now:
         narrow tasks of others would take each core as it becomes free, and it would never start [promise I13]. One pilot
         at a time."""
@@ -209,7 +192,7 @@ class LeaseRound:
             state.reservations[owner] = Reservation(pilot.name, state.now)
         return True
 
-    def _is_reserved(self, cursors: list[_Cursor]) -> bool:
+    def _is_reserved(self, cursors: list[Cursor]) -> bool:
         """True if this pilot is reserved for an owner whose task does not fit yet; one that fits is leased here."""
         state, pilot = self.state, self.pilot
         for owner in [owner for owner, found in state.reservations.items() if found.pilot == pilot.name]:
@@ -223,7 +206,7 @@ class LeaseRound:
                 _unreserve(state, owner)  # it has no such task any more, or may not start one
         return False
 
-    def _lacks_capacity(self, cursor: _Cursor) -> bool:
+    def _lacks_capacity(self, cursor: Cursor) -> bool:
         """True if the owner's first class waits only for cores or memory, of which others hold a part."""
         state, pilot = self.state, self.pilot
         if self._open().cores < 1 or self._probes or pilot.lending:
@@ -239,9 +222,9 @@ class LeaseRound:
         is_large = needs.cores > pilot.free.cores or needs.memory > pilot.free.memory
         return is_large and state.accounting.may_start(cls.key.owner, pilot.site, needs, 1, cls.expected, state.now) > 0
 
-    def _cursors(self) -> list[_Cursor]:
+    def _cursors(self) -> list[Cursor]:
         order = self.state.accounting.tree.order(self._awake, self.state.now)
-        return [_Cursor(self.state, self.pilot, self._awake[owner]) for owner in order]
+        return [Cursor(self.state, self.pilot, self._awake[owner]) for owner in order]
 
     def _turn(self, owned: OwnerQueue) -> tuple[Any, ...]:
         """The turn of an owner, smallest first: by share alone, or together with the weight of its first task."""
@@ -252,7 +235,7 @@ class LeaseRound:
         first = owned.order[0].order if owned.order else 0.0
         return (0 if due > 0 else 1, first - share_term(rule, due, has), owner)
 
-    def _next(self, cursor: _Cursor) -> TaskClass | None:
+    def _next(self, cursor: Cursor) -> TaskClass | None:
         """The owner's best class of which something can be leased now."""
         if self.count >= MAX_LEASES or self._is_full:
             return None
@@ -290,14 +273,19 @@ class LeaseRound:
         self._remember_tight(cursor, MANY_MISSES)
         return None
 
-    def _remember_tight(self, cursor: _Cursor, misses: int) -> None:
+    def _remember_tight(self, cursor: Cursor, misses: int) -> None:
         """Remember that nothing fits into what is free, if all of more than so many classes were too large."""
         if cursor.misses > misses:
             cursor.eligibility.tight = NothingFits(self.pilot.free, cursor.arrivals, self.state.now)
 
     def _ask_most(self, cls: TaskClass) -> bool:
-        """True if something of a class can be leased now; how much is kept for `lease_from`, which follows."""
+        """True if something of a class can be leased now; how much, and what, is kept for `lease_from`, which follows."""
         self._asked = self.most(cls)
+        if self._asked > 0 and self.state.placed is not None and is_kept(self.state, self.pilot, cls):
+            self._asked = 0
+        if self._asked > 0:
+            self._choice = choose(self.state, self.pilot, cls)
+            self._asked = self._asked if self._choice is not None else 0
         return self._asked > 0
 
     def _is_filled_by(self, cls: TaskClass) -> bool:
@@ -493,16 +481,19 @@ class LeaseRound:
         return self._is_full
 
     # --- leases
-    def lease_from(self, cls: TaskClass, at_most: int, assigned: str = "") -> None:
-        """Lease the head of a class and its neighbours; `assigned` says how a round chose this pilot for it."""
-        leasable = cls.head()
-        assert leasable is not None
+    def lease_from(self, cls: TaskClass, at_most: int = MAX_CHUNK, assigned: str = "") -> None:
+        """Lease of a class what suits the pilot best, if something is not kept for others; `assigned` says how a round chose
+        this pilot for it."""
+        choice, self._choice = self._choice or choose(self.state, self.pilot, cls), None
+        if choice is None:
+            return
+        leasable = choice.leasable
         state, pilot, array = self.state, self.pilot, leasable.array
         if array.spec.units is not None and not array.spec.units.is_cut:
             cut(state, array, pilot)
         spec = array.spec
         most, self._asked = self._asked or self.most(cls), 0
-        most = min(most, MAX_LEASES - self.count, at_most)
+        most = min(most, MAX_CHUNK - self.count, at_most)
         if spec.throttle is not None:
             most = min(most, spec.throttle - array.live)
         free = how_many(cls.needs, self._free(cls))
@@ -515,13 +506,14 @@ class LeaseRound:
             most = min(self._lane_size(cls), -(-most // here))
         if most > 1 and not leasable.element and array.sequence is None and may_chunk(spec, pilot.protocol):
             low, high = run_of_new(array, most)
+            high = min(high, low + most_in_chunk(array, low, high, MAX_LEASES - self.count))
         if high - low > 1:
             is_ahead = high - low > free and self._may_ahead(cls)
             chunk = grant_chunk(state, array, low, high, pilot, self._seq, precedence, is_ahead, is_lane)
             state.accounting.tree.start(cls.key.owner, state.now, 0)
             self._chunks.append(chunk)
             proof = self._prove(array, str(chunk.attempt(low)), high - low)
-            self.leases.append(lease_of_chunk(chunk, low, high, state.state_dir, proof))
+            self.leases.append(with_holders(state, pilot, lease_of_chunk(chunk, low, high, state.state_dir, proof)))
         else:
             high, low = 1, 0
             is_ahead = free < 1 and self._may_ahead(cls)
@@ -529,15 +521,20 @@ class LeaseRound:
             attempt.assigned = assigned
             name = str(attempt.id)
             self._singles.append((array.run.owner, name))
+            if array.inputs is not None:
+                self._local[name] = [*local_data(array.inputs.of(attempt.id.element), state.data.cache_of(pilot))]
             is_first = attempt.id.number == array.run.base + 1
             # A crash that undoes a piece leaves its element to other units: nobody may prove to have been given it.
             proof = self._prove(array, name, 1) if is_first and spec.units is None else ""
-            self.leases.append(lease_of(array, attempt, state.state_dir, proof))
+            self.leases.append(with_holders(state, pilot, lease_of(array, attempt, state.state_dir, proof)))
             # Only the first attempt at a task may be sent before its commit: a crash in that gap costs one number, which
             # the next server leaves out (`Run.base`), so that no number is given twice.
             self.durable = self.durable or not is_first or spec.units is not None
         count = high - low
         self.count += count
+        if state.placed is not None:
+            note_lease(state, pilot, cls, count)
+        cls.overtaken = cls.overtaken + 1 if choice.overtakes else 0
         if self._held is not None:
             part = Prefetched(cls.base, array, cls.needs, precedence, count)
             self._held = self._held.add(pilot, part, is_ahead)
@@ -570,4 +567,6 @@ class LeaseRound:
             by_owner.setdefault(owner, ([], []))[1].append((str(chunk.attempt(chunk.low)), chunk.high - chunk.low))
         for owner, (attempts, chunks) in by_owner.items():
             more: dict[str, Any] = {"chunks": chunks} if chunks else {}
+            if self._local and (inputs := {name: self._local[name] for name in attempts if name in self._local}):
+                more["inputs"] = inputs
             self.state.emit("tasks_leased", pilot=self.pilot, owner=owner, attempts=attempts, **more)

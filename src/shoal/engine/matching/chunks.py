@@ -13,8 +13,10 @@ from shoal.engine.changes import ChunkDrop, ChunkRow, Final, ResultRow, Successe
 from shoal.engine.matching.classes import Sample
 from shoal.engine.pilots.bans import record_success
 from shoal.engine.pilots.hosts import tally
-from shoal.engine.records import Array, Attempt, Chunk, Lane, Pilot, Task
+from shoal.engine.records import Array, Attempt, Chunk, Pilot, Task
+from shoal.engine.run_bound import Lane
 from shoal.engine.state import State
+from shoal.model.limits import MAX_CHUNK_CALLS
 from shoal.model.rangeset import RangeSet
 from shoal.model.states import Rerun, TaskState
 from shoal.model.task.spec import OWN, Spec
@@ -46,6 +48,18 @@ def run_of_new(array: Array, most: int) -> tuple[int, int]:
     return low, high
 
 
+def most_in_chunk(array: Array, low: int, high: int, few: int) -> int:
+    """How many of elements low .. high - 1 go with one lease: `few`, or all if what differs between them is short, so that the
+    reply is no longer than one with as many leases."""
+    count, spec = high - low, array.spec
+    if count <= few:
+        return count
+    if spec.function:
+        calls = spec.calls[low - array.first : high - array.first]
+        return count if sum(map(len, calls)) <= MAX_CHUNK_CALLS else few
+    return count if spec.sweep is None or spec.sweep.is_counted else few
+
+
 def grant_chunk(
     state: State,
     array: Array,
@@ -62,7 +76,7 @@ def grant_chunk(
     chunk = Chunk(array, low, high, number, state.incarnation, pilot.name, state.now, reply_seq, left)
     chunk.precedence, chunk.is_ahead = precedence, is_ahead
     chunk.lane = Lane(str(chunk.attempt(low))) if is_lane else None
-    array.todo.remove_range(low, high)
+    array.take_todo(low, high)
     array.count_live(high - low, chunk.lane)
     enter(state, chunk, pilot)
     state.change(ChunkRow(array.run.number, low, high, number, state.incarnation, pilot.name, state.now))
@@ -125,6 +139,9 @@ def finish(state: State, chunk: Chunk, pilot: Pilot, batch: Batch, at: int, low:
     state.count_final(array, low, high, TaskState.SUCCEEDED)
     state.finished["succeeded"] = state.finished.get("succeeded", 0) + count
 
+    if run.partial is not None and run.partial.live:
+        for element in range(low, high):
+            run.partial.live.pop(chunk.attempt(element), None)
     winner, code = f"{chunk.number}@{chunk.incarnation}", None if array.spec.function else 0
     rows = Successes(
         run.number, low, high, chunk.number, winner, code, chunk.leased, now, pilot.name, pilot.host, pilot.site, run.owner,

@@ -15,8 +15,12 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from shoal.engine.records import NOT_QUEUED, Array, ClassKey, RunBound, due_by
+from shoal.engine.locality.index import DataIndex
+from shoal.engine.placement.critical_path import is_in_workflow, measure_if_due
+from shoal.engine.records import NOT_QUEUED, Array, ClassKey
+from shoal.engine.run_bound import RunBound
 from shoal.engine.spec_digest import digest_of
+from shoal.engine.tasks.kept_outputs import content_of
 from shoal.model.policy import OrderRule
 from shoal.model.states import Rerun
 from shoal.model.task.spec import Spec
@@ -35,10 +39,10 @@ CONTAINER = "container "  # prefix of the surroundings of a container
 STREAM_FILES = "streams "  # of what reads or writes files as its streams, which older pilots do not know
 KEPT_CLASSES = 20_000  # beyond this, classes without work are forgotten together with their durations
 # Names whose values change with every lease or moment: expressions over them are evaluated anew each time.
+DATA_LOCAL = ("data_local_mb", "data_local_fraction")  # of the task of a class that would go to the pilot
 VOLATILE = frozenset(
     {
-        "free_slots", "free_cores", "free_memory_mb", "free_disk_mb", "free_gpus", "time_left", "state",
-        "data_local_mb", "data_local_fraction",
+        "free_slots", "free_cores", "free_memory_mb", "free_disk_mb", "free_gpus", "time_left", "state", *DATA_LOCAL,
     }
 )  # fmt: skip
 RECENT = 64  # samples that quantiles are taken of
@@ -57,6 +61,7 @@ class Position(NamedTuple):
     order: float
     due: float
     run: int
+    way: float  # below 0: seconds to the end of its run, by the longest way behind it; 0 where nothing waits for anything
     first: int  # element
     serial: int  # of the class
 
@@ -79,13 +84,14 @@ class Leasable(NamedTuple):
         """Its deadline; without one it comes after all that have one."""
         array = self.array
         task = array.tasks.get(self.element) if self.element else None
-        return due_by(array.spec if task is None or task.own is None else task.own, array.run.created)
+        spec = array.spec if task is None or task.own is None else task.own
+        return spec.due(array.run.created)
 
 
 def is_open(array: Array) -> bool:
     """True if nothing but capacity keeps its ready elements from being leased."""
     # Not by `waiting` and `throttled`: this is asked several times for each lease.
-    if not array.accepted or array.unmet or array.awaits:
+    if not array.accepted or array.unmet or array.awaits or array.held:
         return False
     throttle = array.spec.throttle
     return throttle is None or array.live < throttle
@@ -104,6 +110,7 @@ class HeapEntry(NamedTuple):
     order: float
     due: float
     run: int
+    way: float
     first: int
     serial: int
     leasable: Leasable
@@ -128,7 +135,7 @@ class TaskClass:
 
     __slots__ = (
         "_p95", "base", "bound", "heap", "is_divisible", "is_forgotten", "is_safe", "is_volatile", "key", "listed", "mean",
-        "names", "needs", "rank", "recent", "require", "serial",
+        "names", "needs", "overtaken", "rank", "recent", "require", "serial",
     )  # fmt: skip
 
     def __init__(
@@ -140,7 +147,7 @@ class TaskClass:
         self.is_divisible = key.kind.startswith(DIVISIBLE)
         self.is_forgotten = False
         self.base = base or self  # where durations are learned: the class of the array, for a task apart from it
-        self.bound = bound  # of the run that all of it belongs to
+        self.bound = bound  # of the run, or the category of it, that all of it belongs to
         self.heap: list[HeapEntry] = []
         self.mean: float | None = None
         self.recent: deque[Sample] = deque(maxlen=RECENT)
@@ -150,11 +157,17 @@ class TaskClass:
         self.rank: Expr | None = parse(key.rank, "rank") if key.rank else None
         self.names: frozenset[str] = frozenset().union(*(e.tags for e in (self.require, self.rank) if e is not None))
         self.is_volatile = not self.names.isdisjoint(VOLATILE)
+        self.overtaken = 0  # tasks in a row that went before its first one because of their data
 
     @property
     def is_nested(self) -> bool:
         """True if a task waits for its tasks."""
         return self.key.depth > 0
+
+    @property
+    def reads_data(self) -> bool:
+        """True if its expressions read what of a task's inputs is on the pilot."""
+        return not self.names.isdisjoint(DATA_LOCAL)
 
     @property
     def has_expressions(self) -> bool:
@@ -212,6 +225,7 @@ class PreparedClasses(NamedTuple):
 
     filter: ClassFilter
     alike: list[TaskClass]
+    reads_data: list[TaskClass]  # all of them, if expressions of some read what of a task's inputs is on the pilot
 
 
 class OwnerQueue:
@@ -318,6 +332,7 @@ class Queue:
         self._with_work = 0  # owners
         self._ordered = 0.0  # when weighted positions were computed
         self._activity: set[str] = set()  # owners that got their first work, or lost their last
+        self.data = DataIndex()
 
     def __iter__(self) -> Iterator[TaskClass]:
         return iter(self._classes.values())
@@ -356,10 +371,13 @@ class Queue:
         return found
 
     def listed_class_of(self, array: Array, element: int = 0) -> TaskClass:
-        """The class in which an array, or such an element, is queued: in a run with `max_running` one of the run's own,
-        which has no work while the run is full. Durations are learned in the class that other runs share."""
-        found, run = self.class_of(array, element), array.run
-        return found if run.bound is None else self._class(found.key._replace(run=run.number), found.base, run.bound)
+        """The class in which an array, or such an element, is queued: in a run with `max_running`, or of a category, one of
+        their own, which has no work while they are full. Durations are learned in the class that other runs share."""
+        found, bound, category = self.class_of(array, element), array.bound, array.spec.category
+        if bound is None:
+            return found
+        own = found.key._replace(run=array.run.number, category="" if category is None else category.name)
+        return self._class(own, found.base, bound)
 
     def _class(self, key: ClassKey, base: TaskClass | None = None, bound: RunBound | None = None) -> TaskClass:
         found = self._classes.get(key)
@@ -372,7 +390,7 @@ class Queue:
                     known.forget()
             found = self._classes[key] = TaskClass(key, next(self._serials), base, bound)
             if bound is not None:
-                bound.classes.append(found)
+                bound.enter_class(found)
             self.names |= found.names
             owned = self.owners.get(key.owner)
             if owned is None:
@@ -391,6 +409,8 @@ class Queue:
         if array.queued or not leasable.has_ready():
             return
         array.queued = True
+        if content_of(array):
+            self.data.enter(array)
         self._put(self.listed_class_of(array), self._entry(leasable))
 
     def offer_all(self, arrays: Iterable[Array]) -> None:
@@ -399,6 +419,8 @@ class Queue:
         for array in arrays:
             if not array.queued and (leasable := Leasable(array, 0)).has_ready():
                 array.queued = True
+                if content_of(array):
+                    self.data.enter(array)
                 cls = self.listed_class_of(array)
                 cls.heap.append(self._entry(leasable))
                 touched[cls.serial] = cls
@@ -414,13 +436,14 @@ class Queue:
             self._put(self.listed_class_of(array, element), entry)
 
     def reopen(self, bound: RunBound | None) -> None:
-        """Something of a run ended: if its `max_running` kept the others back, they may go on."""
-        for cls in bound.classes if bound is not None else ():
+        """Something that this counts ended: if the limit kept others back, they may go on."""
+        for cls in (bound.outer or bound).classes if bound is not None else ():
             self._list(cls)
 
     def withdraw(self, array: Array) -> None:
         """Take an array, and its elements in classes of their own, out of their classes: what they are matched by is
         about to change. They have to be offered again."""
+        self.data.leave(array)
         own = [self.listed_class_of(array, element) for element, serial in array.apart.items() if serial]
         for cls in {self.listed_class_of(array), *own}:
             left = [entry for entry in cls.heap if entry.leasable.array is not array]
@@ -440,16 +463,26 @@ class Queue:
         array = leasable.array
         # The serial tells an array from its own earlier self, which a retried run may have left in here.
         first = leasable.element or array.first
+        if is_in_workflow(array) or array.run.measured >= 0:
+            measure_if_due(self, array.run)
         inside = position_inside(self.rule, array.since, leasable.due, self._ordered)
-        return HeapEntry(*inside, array.run.number, first, next(self._serials), leasable)
+        return HeapEntry(*inside, array.run.number, -array.way, first, next(self._serials), leasable)
 
     def _sort(self, cls: TaskClass) -> None:
         """Sort the leasables of a class anew."""
         for at, entry in enumerate(cls.heap):
             array = entry.leasable.array
             order, due = position_inside(self.rule, array.since, entry.leasable.due, self._ordered)
-            cls.heap[at] = entry._replace(order=order, due=due)
+            cls.heap[at] = entry._replace(order=order, due=due, way=-array.way)
         heapq.heapify(cls.heap)
+
+    def sort_again(self, arrays: Iterable[Array]) -> None:
+        """Put queued arrays, and their elements in classes of their own, where they belong now."""
+        own = {(array, element) for array in arrays for element in (0, *array.apart)}
+        for cls in {self.listed_class_of(array, element) for array, element in own}:
+            self._sort(cls)
+            if cls.listed is not None:
+                self._list(cls)
 
     def _list(self, cls: TaskClass) -> None:
         """Put a class where its head belongs in its owner's queue, or remove it if it has none."""
@@ -482,12 +515,12 @@ class Queue:
         array = head.array
         # All weighted positions are of one moment, or a task that is listed later would seem to have waited for longer.
         order, due = position(self.rule, cls.key.level, array.since, head.due, self._ordered)
-        return Position(order, due, array.run.number, head.element or array.first, cls.serial)
+        return Position(order, due, array.run.number, -array.way, head.element or array.first, cls.serial)
 
     def position_of(self, array: Array, level: float) -> Position:
         """Where an array's class would stand, were its elements ready; of the same moment as all listed positions."""
         order, due = position(self.rule, level, array.since, array.due, self._ordered)
-        return Position(order, due, array.run.number, array.first, 0)
+        return Position(order, due, array.run.number, -array.way, array.first, 0)
 
     def relist(self, cls: TaskClass) -> None:
         """Something of a class was leased, or turned out not to be ready."""

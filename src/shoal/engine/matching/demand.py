@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from shoal.engine.locality.kept import kept_of
 from shoal.engine.matching.classes import TaskClass
 from shoal.engine.matching.eligibility import static_misfit
 from shoal.engine.matching.learned import request_of
 from shoal.engine.matching.pilot_attributes import attributes, lookup
-from shoal.engine.pilots.site_reports import report_rows, valid_reports
+from shoal.engine.pilots.site_reports import excludes, report_rows, valid_reports
 from shoal.engine.records import Pilot
 from shoal.engine.state import State
-from shoal.sched.expr.parse import parse
+from shoal.engine.windows.window import reserved
 from shoal.sched.expr.scalar import holds, rank_of
-from shoal.sched.expr.tree import Both, show
 from shoal.sched.provisioning.durations import likely_seconds
 
 MOST_NEEDS = 100  # groups of tasks that are told apart
@@ -39,6 +39,7 @@ class NeedRow(NamedTuple):
     unfit_sites: list[str]  # where every connected pilot cannot run it
     tried_for: float | None  # seconds that the oldest of them runs, 0 if one is about to; None: nobody runs any
     ranks: dict[str, float]  # of sites: the mean rank of pilots there that can run them
+    directed: dict[str, float]  # tasks by site, as far as a plan directs them
 
 
 class PilotRow(NamedTuple):
@@ -53,6 +54,7 @@ class PilotRow(NamedTuple):
     held: int
     joined: float
     is_proven: bool  # a task succeeded there
+    is_kept: bool = False  # it has no task, and alone at its site has files that ready tasks read
 
 
 class Demand(NamedTuple):
@@ -74,10 +76,14 @@ def demand_of(state: State, owner: str) -> Demand:
         at_sites.setdefault(pilot.site, []).append(pilot)
         free[pilot.site] = max(free.get(pilot.site, 0), pilot.free.cores)
     looked_at = {site: found[:LOOKED_AT] for site, found in at_sites.items()}
-    needs = [_need(state, cls, looked_at, free, ages.get(cls.base.serial, ())) for cls in classes]
+    windowed = reserved(state, owner) if state.windows else {}
+    needs = [
+        _need(state, cls, looked_at, free, ages.get(cls.base.serial, ()), windowed.get(cls.serial, 0))
+        for cls in classes
+    ]
     unfinished = sum(run.total - run.settled for run in state.runs.values() if run.owner == owner)
     sites = report_rows(state, owner)
-    return Demand([need for need in needs if need.tasks], [_pilot(pilot) for pilot in pilots], unfinished, sites)
+    return Demand([need for need in needs if need.tasks], [_pilot(state, pilot) for pilot in pilots], unfinished, sites)
 
 
 def _ages(state: State, pilots: list[Pilot]) -> dict[int, list[float]]:
@@ -92,43 +98,42 @@ def _ages(state: State, pilots: list[Pilot]) -> dict[int, list[float]]:
 
 
 def _need(
-    state: State, cls: TaskClass, pilots: Mapping[str, list[Pilot]], free: Mapping[str, int], ages: Sequence[float]
-) -> NeedRow:
-    """`pilots`: some of each site; `free`: the most cores that one pilot of a site has free."""
+    state: State, cls: TaskClass, pilots: Mapping[str, list[Pilot]], free: Mapping[str, int], ages: Sequence[float],
+    windowed: int,
+) -> NeedRow:  # fmt: skip
+    """`pilots`: some of each site; `free`: the most cores that one pilot of a site has free; `windowed`: tasks in windows."""
     key, learned = cls.key, likely_seconds([sample.duration for sample in cls.base.recent], ages)
-    by_site = {site: not _excludes(cls, site) for site, _ in valid_reports(state, key.owner)}
-    able = {site: [pilot for pilot in found if _can_run(state, pilot, cls)] for site, found in pilots.items()}
+    by_site = {site: not excludes(cls, site) for site, _ in valid_reports(state, key.owner)}
+    able = {site: [pilot for pilot in found if can_run(state, pilot, cls)] for site, found in pilots.items()}
     by_site.update((site, bool(found)) for site, found in able.items())
     is_free = any(found and free[site] >= cls.needs.cores for site, found in able.items())
     ranks = {site: _mean_rank(state, found, cls) for site, found in able.items() if found and cls.rank is not None}
     return NeedRow(
-        cls.ready(MOST_TASKS), cls.needs.cores, request_of(cls), cls.needs.gpus,
+        cls.ready(MOST_TASKS) + windowed, cls.needs.cores, request_of(cls), cls.needs.gpus,
         learned if learned is not None else key.time, learned is not None, key.require, key.rank, key.priority,
         sorted(site for site, can in by_site.items() if not can), max(ages, default=0.0 if is_free else None),
-        {site: rank for site, rank in ranks.items() if math.isfinite(rank)},
+        {site: rank for site, rank in ranks.items() if math.isfinite(rank)}, _directed(state, cls),
     )  # fmt: skip
+
+
+def _directed(state: State, cls: TaskClass) -> dict[str, float]:
+    found = state.placed.plan.directed.get(cls.serial, {}) if state.placed is not None else {}
+    left = (
+        {site: count - state.placed.given.get((cls.serial, site), 0) for site, count in found.items()}
+        if state.placed
+        else {}
+    )
+    return {site: round(count, 3) for site, count in left.items() if count >= 0.5}
 
 
 def _mean_rank(state: State, pilots: Sequence[Pilot], cls: TaskClass) -> float:
     """What a site is worth to tasks, by pilots of it [GWP G8]; not finite where their rank says nothing."""
     assert cls.rank is not None
     task = attributes(state, cls.key)
-    return fmean(rank_of(cls.rank, lookup(state, pilot, cls.key.owner), task) for pilot in pilots)
+    return fmean(rank_of(cls.rank, lookup(state, pilot, cls.key.owner, cls), task) for pilot in pilots)
 
 
-def _excludes(cls: TaskClass, site: str) -> bool:
-    """True if the tasks ask for other sites, or a part of their requirement speaks of the site's name alone and does not hold
-    there: all that is known of a site before its first pilot."""
-    if cls.key.site and site not in cls.key.site.split(","):
-        return True
-    if cls.require is None:
-        return False
-    root = cls.require.root
-    parts = [parse(show(part)) for part in (root.parts if isinstance(root, Both) else (root,))]
-    return any(part.tags == {"site"} and not holds(part, {"site": site}, {}) for part in parts)
-
-
-def _can_run(state: State, pilot: Pilot, cls: TaskClass) -> bool:
+def can_run(state: State, pilot: Pilot, cls: TaskClass) -> bool:
     """Could the pilot run tasks of a class, were it free? What changes with the moment is not looked at."""
     if static_misfit(pilot, cls) is not None:
         return False
@@ -137,8 +142,9 @@ def _can_run(state: State, pilot: Pilot, cls: TaskClass) -> bool:
     return holds(cls.require, lookup(state, pilot, cls.key.owner), attributes(state, cls.key))
 
 
-def _pilot(pilot: Pilot) -> PilotRow:
+def _pilot(state: State, pilot: Pilot) -> PilotRow:
     return PilotRow(
         pilot.name, pilot.site, str(pilot.tags.get("allocation", "")), "draining" if pilot.draining else str(pilot.state),
         pilot.room.cores, pilot.free.cores, pilot.held, pilot.joined, pilot.proven,
+        kept_of(state, pilot) is not None,
     )  # fmt: skip

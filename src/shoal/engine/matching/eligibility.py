@@ -15,13 +15,23 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from shoal.engine.matching.classes import CONTAINER, STREAM_FILES, OwnerQueue, Position, PreparedClasses, TaskClass
-from shoal.engine.matching.pilot_attributes import all_facts, attributes, lookup
+from shoal.engine.matching.classes import (
+    CONTAINER,
+    DATA_LOCAL,
+    FUNCTION,
+    STREAM_FILES,
+    OwnerQueue,
+    Position,
+    PreparedClasses,
+    TaskClass,
+)
+from shoal.engine.matching.pilot_attributes import all_facts, attributes, local_values, lookup
 from shoal.engine.records import Pilot
 from shoal.engine.state import State
+from shoal.model.states import Rerun
 from shoal.sched.expr.scalar import holds, rank_of
 from shoal.sched.fit import misfit
-from shoal.wire.messages import SINCE, Capacity
+from shoal.wire.messages import BRIDGE, SINCE, Capacity
 
 FEW = 64  # eligible classes that are looked at one by one, rather than along the owner's queue
 MANY = 200  # classes with expressions that are evaluated with numpy
@@ -91,7 +101,7 @@ def _prepare(state: State, classes: list[TaskClass]) -> PreparedClasses:
             alike.append(cls)
         task = attributes(state, cls.key)
         asked.append(ClassNeeds(cls.serial, cls.key.level, cls.require, cls.rank, task, cls.is_volatile, kind))
-    return PreparedClasses(ClassFilter(asked), alike)
+    return PreparedClasses(ClassFilter(asked), alike, classes if any(cls.reads_data for cls in classes) else [])
 
 
 def eligibility_of(state: State, pilot: Pilot, owner: str) -> Eligibility:
@@ -122,7 +132,11 @@ def eligibility_of(state: State, pilot: Pilot, owner: str) -> Eligibility:
 def _add_many(state: State, pilot: Pilot, eligibility: Eligibility, prepared: PreparedClasses) -> None:
     """Evaluate prepared classes at once."""
     able = [static_misfit(pilot, cls) is None for cls in prepared.alike]
-    found = prepared.filter.pass_through(all_facts(state, pilot), able)
+    by_class: dict[str, list[float]] = {}
+    if prepared.reads_data and state.data.located:
+        local = [local_values(state, pilot, cls) if cls.reads_data else {} for cls in prepared.reads_data]
+        by_class = {name: [values.get(name, 0.0) for values in local] for name in DATA_LOCAL}
+    found = prepared.filter.pass_through(all_facts(state, pilot), able, by_class)
     eligibility.by_rank = found.by_rank if not eligibility.ranked else None  # else it is sorted when next needed
     eligibility.fits |= found.fits
     eligibility.ranked |= found.ranked
@@ -131,10 +145,11 @@ def _add_many(state: State, pilot: Pilot, eligibility: Eligibility, prepared: Pr
 
 def _add_each(state: State, pilot: Pilot, eligibility: Eligibility, classes: list[TaskClass]) -> None:
     """Evaluate classes one by one."""
-    look = lookup(state, pilot, classes[0].key.owner) if classes else None
+    plain = lookup(state, pilot, classes[0].key.owner) if classes else None
     for cls in classes:
-        if look is None or static_misfit(pilot, cls) is not None:
+        if plain is None or static_misfit(pilot, cls) is not None:
             continue
+        look = lookup(state, pilot, cls.key.owner, cls) if cls.reads_data else plain
         task = attributes(state, cls.key) if cls.has_expressions else {}
         eligibility.is_volatile = eligibility.is_volatile or cls.is_volatile
         # What depends on the moment is evaluated again when something is leased.
@@ -157,6 +172,8 @@ def static_misfit(pilot: Pilot, cls: TaskClass) -> str | None:
         return "the pilot is of an older version, which has no files for streams"
     if key.site and pilot.site not in key.site.split(","):
         return f"asks for site {key.site}, and the pilot is at {pilot.site}"
+    if pilot.tags.get(BRIDGE) and (key.kind.startswith(FUNCTION) or key.rerun != Rerun.SAFE or key.site == ""):
+        return "it would run on another server, where only commands that may run again go, and that name its site"
     if pilot.host in key.avoid:
         return "it failed on this host and is tried elsewhere"
     if pilot.site in key.avoid_sites:

@@ -21,7 +21,7 @@ def holds_now(state: State, pilot: Pilot, cls: TaskClass) -> bool:
     """True if a requirement over what changes from moment to moment holds; the others are in the eligibility."""
     if cls.require is None or not cls.is_volatile:
         return True
-    return holds(cls.require, lookup(state, pilot, cls.key.owner), attributes(state, cls.key))
+    return holds(cls.require, lookup(state, pilot, cls.key.owner, cls), attributes(state, cls.key))
 
 
 def too_short(state: State, pilot: Pilot, cls: TaskClass) -> bool:

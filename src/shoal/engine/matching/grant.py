@@ -16,7 +16,7 @@ def grant(
     array = leasable.array
     element = leasable.element or array.first_plain()
     task = state.task_at(array, element)
-    array.todo.remove(element)
+    array.take_todo(element, element + 1)
     array.apart.pop(element, None)
     array.count_live(1)
     attempt = grant_copy(state, array, element, pilot, reply_seq)

@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shoal.engine.matching.classes import VOLATILE
+from shoal.engine.locality.shortlist import data_of
+from shoal.engine.matching.classes import DATA_LOCAL, VOLATILE, TaskClass
 from shoal.engine.records import ClassKey, Pilot
 from shoal.engine.state import State
 from shoal.model.limits import MAX_TASK_TAG, MAX_TASK_TAGS
@@ -44,20 +45,28 @@ def _volatile(state: State, pilot: Pilot, name: str) -> TagValue:
         return time_left(state, pilot)
     if name == "state":
         return "draining" if pilot.draining else str(pilot.state)
-    if name.startswith("data_local"):
-        return 0.0  # no files are kept at pilots yet: nothing is local anywhere
+    if name in DATA_LOCAL:
+        return 0.0  # of no task
     return {
         "free_slots": max(0, free.cores), "free_cores": max(0, free.cores), "free_memory_mb": max(0, free.memory) // MEGA,
         "free_disk_mb": max(0, free.disk) // MEGA, "free_gpus": max(0, free.gpus),
     }[name]  # fmt: skip
 
 
-def lookup(state: State, pilot: Pilot, owner: str) -> Callable[[str], Value]:
+def local_values(state: State, pilot: Pilot, cls: TaskClass) -> dict[str, float]:
+    """What expressions of a class read of its inputs on a pilot."""
+    found = data_of(state, pilot, cls)
+    return {"data_local_mb": found.bytes / MEGA, "data_local_fraction": found.fraction}
+
+
+def lookup(state: State, pilot: Pilot, owner: str, cls: TaskClass | None = None) -> Callable[[str], Value]:
     """Returns the function by which an expression of this owner reads a name; `my.x` is x as the owner's tasks published
-    it."""
+    it. What is local to the pilot is that of the task of the class that it would get."""
     facts = static_facts(pilot)
 
     def look(name: str) -> Any:
+        if name in DATA_LOCAL and cls is not None:
+            return local_values(state, pilot, cls)[name]
         if name in VOLATILE:
             return _volatile(state, pilot, name)
         if name.startswith("my."):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
+from shoal.engine.locality.shortlist import data_of
 from shoal.engine.matching.choose_tasks import LeaseRound, closed, fill, may_fill, served_queues
 from shoal.engine.matching.classes import TaskClass
 from shoal.engine.matching.eligibility import candidates, eligibility_of
@@ -47,6 +48,7 @@ def turn(state: State) -> None:
 
 def serve_parked(state: State) -> None:
     """Answer waiting exchanges for which there is work or an order."""
+    due = _take_due(state)
     if state.with_orders:
         pilots, state.with_orders = state.with_orders, {}
         for pilot in pilots.values():
@@ -55,6 +57,7 @@ def serve_parked(state: State) -> None:
     if not state.queue.has_work() or closed(state) or state.accounting.policy.match.mode == INTERVAL:
         return
     waiting = _to_look_at(state)
+    waiting += [pilot for pilot in due if pilot.parked is not None and pilot.name not in {one.name for one in waiting}]
     if len(state.parked) > 1 and state.queue.ranked:
         if waiting:
             hand_out(state, waiting, MAX_LEASES * len(waiting), is_event=True)
@@ -62,14 +65,33 @@ def serve_parked(state: State) -> None:
     is_crowded = len(state.parked) > CROWD
     if not is_crowded:
         waiting.sort(key=lambda pilot: pilot.free.cores <= 0)  # a free slot is better than one that soon will be
+    given = False
     for pilot in waiting:
         if is_crowded and pilot.free.cores <= 0:
             continue  # it fetches ahead with its next exchange: a command must not cost a look at each pilot
-        leases, durable = fill(state, pilot, pilot.seq)
-        if leases:
-            give_parked(state, pilot, leases, durable)
-            if not state.queue.has_work():
-                return
+        given = _fill_parked(state, pilot) or given
+        if not state.queue.has_work():
+            return
+    for name in [*state.data.again] if given else ():
+        if name in state.parked:
+            _fill_parked(state, state.parked[name])  # what waited for a pilot that got something else now
+
+
+def _take_due(state: State) -> list[Pilot]:
+    """Pilots that a task was kept from for its data, and that are to be looked at again now."""
+    again = state.data.again
+    names = [name for name, at in again.items() if at <= state.now] if again else []
+    for name in names:
+        del again[name]
+    return [state.pilots[name] for name in names if name in state.pilots]
+
+
+def _fill_parked(state: State, pilot: Pilot) -> bool:
+    """Answer a waiting exchange if there is work for it."""
+    leases, durable = fill(state, pilot, pilot.seq)
+    if leases:
+        give_parked(state, pilot, leases, durable)
+    return bool(leases)
 
 
 def _to_look_at(state: State) -> list[Pilot]:
@@ -179,6 +201,7 @@ def _cells(
                 classes.append(cls)
             # What depends on the moment is evaluated now, all else is known.
             rank = _rank(state, pilot, cls) if cls.is_volatile else eligibility.ranked.get(cls.serial, 0.0)
+            rank += data_of(state, pilot, cls).fraction  # the task part of the rank [ADR 0011]
             found.append(Cell(cls.listed.order, rank, cls.listed[1:], row, columns[cls.serial]))
     return found, classes, pilots
 
@@ -187,4 +210,4 @@ def _rank(state: State, pilot: Pilot, cls: TaskClass) -> float:
     """The rank of a pilot for a class; 0 where the class has none."""
     if cls.rank is None:
         return 0.0
-    return rank_of(cls.rank, lookup(state, pilot, cls.key.owner), attributes(state, cls.key))
+    return rank_of(cls.rank, lookup(state, pilot, cls.key.owner, cls), attributes(state, cls.key))

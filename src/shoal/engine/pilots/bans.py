@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator
 
 from shoal.engine.changes import Notice
 from shoal.engine.policy.accounting import Evidence
-from shoal.engine.records import Array, FailedAt, Pilot
+from shoal.engine.records import Array, Pilot
 from shoal.engine.state import State
+from shoal.engine.task_overrides import FailedAt
 from shoal.sched.ban import HOST, PILOT, SITE
 
 

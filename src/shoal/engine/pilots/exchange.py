@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from shoal.dht.peers import PEER_TAG
 from shoal.engine.changes import Answer
 from shoal.engine.commands import Enrol
+from shoal.engine.exchanges import kept_reports
+from shoal.engine.exchanges.bounds import check_ended, check_exchange, check_tags
 from shoal.engine.matching.choose_tasks import fill
 from shoal.engine.matching.chunks import carve_all
 from shoal.engine.matching.grant import attach
 from shoal.engine.matching.pilot_attributes import change_tags, inherit, publish
+from shoal.engine.pilots import mesh
 from shoal.engine.pilots.hosts import host_joined
 from shoal.engine.pilots.lease_proofs import Proofs
 from shoal.engine.pilots.lending import note_waiting
@@ -19,49 +23,36 @@ from shoal.engine.pilots.losses import end, lose, seen_dead, set_draining
 from shoal.engine.pilots.reconcile import compare, confirm_held, readopt_reported
 from shoal.engine.records import Attempt, Pilot
 from shoal.engine.state import State
-from shoal.engine.tasks.checkpoints import check_files, save
-from shoal.engine.tasks.reports import check, check_batch, judge, judge_batch
+from shoal.engine.tasks.checkpoints import save
+from shoal.engine.tasks.partial import note as note_emitted
+from shoal.engine.tasks.reports import judge_all
+from shoal.engine.windows import leaders
+from shoal.engine.windows import window as windows
 from shoal.model.credentials import SESSION, digest, make
-from shoal.model.errors import BadInput, Conflict, Refused, ShoalError, echo
+from shoal.model.errors import BadInput, Conflict, Refused, ShoalError
 from shoal.model.ids import parse_attempt
 from shoal.model.limits import (
-    ENDED_KEPT,
     ENROLLED_KEPT,
     MAX_BYTES,
+    MAX_CACHE_CHANGES,
     MAX_CORES,
-    MAX_ELEMENT,
-    MAX_ENTRIES,
-    MAX_FILE_ANSWERS,
-    MAX_HELD,
     MAX_LINE,
     MAX_NAME,
-    MAX_PEEK,
-    MAX_PROOFS,
-    MAX_REPORTS,
     MAX_SECONDS,
-    MAX_SIBLINGS,
-    MAX_TAG_BYTES,
-    MAX_TAG_NUMBER,
-    MAX_TAGS,
-    MAX_TAILS,
-    MAX_WHOLE,
 )
 from shoal.model.quantities import many
 from shoal.model.states import PilotState, advance_pilot
 from shoal.wire.messages import (
     PROTOCOL,
     Exchange,
-    FileAnswer,
     FormerPilot,
     Order,
     Published,
     Registered,
     Reply,
-    Verdict,
 )
 
 ZIP_TAG = "zip"  # SHA-256 of the pilot's code
-STAGES = ("leased", "running", "done")  # of what a pilot holds
 ASK_AGAIN = 0.2  # seconds until a pilot has to send its held list once more, after a restart
 FORMER_KEPT = 16  # names a pilot may have had
 NONCES_KEPT = 8  # exchanges whose nonce is remembered: more than can be in flight
@@ -102,9 +93,12 @@ def enrol(state: State, command: Enrol) -> Registered:
     state.pilots[pilot.name] = pilot
     state.count_slots(pilot, 1)
     state.sessions[pilot.session] = pilot.name
+    mesh.enter(state, pilot)
     if register.former is not None:
         pilot.is_reconciled = False  # its held list comes first: it may still run what it held
         _inherit(state, pilot, register.former)
+        windows.note_back(state, pilot)
+    leaders.keep_leader(state, pilot)
     _bury_all(state, pilot, register.ended)
     state.write_pilot(pilot)
     before = host_joined(state, pilot)
@@ -121,19 +115,14 @@ def _bury_all(state: State, pilot: Pilot, sessions: Sequence[str]) -> None:
         lose(state, dead, f"its process is gone, says {pilot.name} on the same host")
 
 
-def _check_ended(sessions: Sequence[str]) -> None:
-    if len(sessions) > MAX_SIBLINGS or any(len(session) > MAX_NAME for session in sessions):
-        raise BadInput("too many pilots ended", code="range", field="ended", hint=f"at most {MAX_SIBLINGS} at once")
-
-
 def _check_register(command: Enrol) -> None:
     register = command.register
     if not PROTOCOL - 1 <= register.protocol <= PROTOCOL:
         raise BadInput(
             f"protocol {register.protocol} is not spoken here", code="protocol", hint=f"this server speaks {PROTOCOL}"
         )
-    _check_tags(register.tags)
-    _check_ended(register.ended)
+    check_tags(register.tags)
+    check_ended(register.ended)
     room = register.room
     least = 0 if register.unfit else 1  # a host that takes no task may not even know what it has
     if not (least <= room.cores <= MAX_CORES and 0 <= room.gpus <= MAX_CORES) or not (
@@ -208,34 +197,29 @@ def _move(state: State, attempt: Attempt, old: Pilot, new: Pilot) -> None:
     state.write_task(array.tasks[attempt.id.element], pilot=new, leased=attempt.leased)
 
 
-def _check_tags(tags: Mapping[str, object]) -> None:
-    if any(isinstance(value, int) and abs(value) > MAX_TAG_NUMBER for value in tags.values()):
-        raise BadInput("a tag with too large a number", code="range", field="tags", hint=f"at most {MAX_TAG_NUMBER}")
-    if len(tags) > MAX_TAGS or sum(len(k) + len(str(v)) for k, v in tags.items()) > MAX_TAGS * MAX_TAG_BYTES:
-        raise BadInput("too many tags", code="too_large", field="tags", hint=f"at most {MAX_TAGS}")
-
-
 # --- the one exchange
-def talk(state: State, exchange: Exchange) -> Conflict | None:
+def talk(state: State, exchange: Exchange, is_sealed: bool = False) -> Conflict | None:
     """Handle an exchange and reply, now or when there is something to send; it is checked whole first [GWP G14].
+    `is_sealed`: whose it is was proven by its seal [ADR 0062].
 
     A refusal that changes something (a session used twice) is returned, all others are raised.
     """
     pilot = state.pilots.get(exchange.pilot)
-    if pilot is None or pilot.session != digest(exchange.session):
+    if pilot is None or not (is_sealed or pilot.session == digest(exchange.session)):
         raise _stranger(state, exchange)
     if not PROTOCOL - 1 <= exchange.protocol <= PROTOCOL:
         raise BadInput(f"protocol {exchange.protocol} is not spoken here", code="protocol")
     check_exchange(exchange, pilot)
     if exchange.tags:
-        _check_tags({**pilot.tags, **exchange.tags})
+        check_tags({**pilot.tags, **exchange.tags})
     if exchange.nonce and pilot.nonces.get(exchange.seq, exchange.nonce) != exchange.nonce:
         # One number with two contents: two pilots use this session (a cloned machine). They cannot be distinguished,
         # so both lose it; what they run is adopted from the one that registers first [input E59].
         lose(state, pilot, "its session was used by two pilots", counts=False)
         return Conflict("another pilot uses this session", code="session_in_use", hint="register again")
-    pilot.seen = state.now
-    pilot.suspect = False
+    if exchange.seq > pilot.seq or not is_sealed:  # else a leader repeats it: that does not show that its pilot lives
+        pilot.seen = state.now
+        pilot.suspect = False
     pilot.proofs = Proofs(state.lease_key, pilot.names, exchange.proofs)
     if exchange.seq in pilot.replies:
         state.out.answers.append(Answer(pilot.name, exchange.seq, pilot.replies[exchange.seq], True))
@@ -245,12 +229,18 @@ def talk(state: State, exchange: Exchange) -> Conflict | None:
     if exchange.seq < pilot.seq:
         _overtaken(state, pilot, exchange)
         return None
-    if not (exchange.reports or exchange.batches or exchange.checkpoints):
+    if not (exchange.reports or exchange.batches or exchange.checkpoints or exchange.sealed):
         unpark(state, pilot)  # an exchange with reports is answered after their commit, and another may wait beside it
     pilot.seq, pilot.protocol = exchange.seq, exchange.protocol
     _keep_nonce(pilot, exchange)
     if exchange.tags:
-        change_tags(state, pilot, exchange.tags)
+        _take_tags(state, pilot, exchange)
+    if exchange.cached or exchange.uncached:
+        state.data.change(
+            pilot, exchange.cached, exchange.uncached
+        )  # before the reports: they may make its readers ready
+    if exchange.accusations:
+        mesh.accuse(state, pilot, exchange.accusations)
     pilot.leaving = bool(exchange.leaving)
     _offer_renewal(state, pilot)
     if exchange.ended:
@@ -260,8 +250,11 @@ def talk(state: State, exchange: Exchange) -> Conflict | None:
     # Before the reports, which may end their attempts; those of attempts that are adopted just now, after that.
     unpublished = [tags for tags in exchange.published if not _publish(state, pilot, tags)]
     unsaved = [found for found in exchange.checkpoints if not save(state, pilot, found)]
+    for emitted in exchange.emitted:
+        note_emitted(state, pilot, emitted)
     readopt_reported(state, pilot, exchange)
-    verdicts = _judge_all(state, pilot, exchange)
+    verdicts = judge_all(state, pilot, exchange)
+    taken = kept_reports.take_all(state, exchange.sealed) if exchange.sealed else []
     # A pilot that leaves and holds nothing takes nothing more, so that no lease can be in flight to it.
     is_farewell = bool(exchange.leaving) and not exchange.held
     is_stale = pilot.may_be_stale and not is_farewell and exchange.ack not in pilot.replies
@@ -275,21 +268,27 @@ def talk(state: State, exchange: Exchange) -> Conflict | None:
     if is_stale:
         # It may be a repetition from before our start, and the pilot may have got leases since. An immediate reply makes
         # it send its held list again; where an earlier reply waits for its commit, after a moment.
-        answer(state, pilot, exchange.seq, [], verdicts, is_to_be_kept, at_once=is_to_be_kept or not pilot.replies)
+        at_once = is_to_be_kept or not pilot.replies
+        answer(state, pilot, exchange.seq, [], verdicts, is_to_be_kept, at_once, unsealed=taken)
         if pilot.parked == exchange.seq:
             pilot.parked_until = state.now + ASK_AGAIN
         return None
     pilot.may_be_stale = False
     confirm_held(state, pilot)
+    leaders.hear(state, pilot, exchange)
+    leaders.keep_leader(state, pilot)
     note_waiting(state, pilot, exchange.waits)
     leases, durable = fill(state, pilot, exchange.seq) if not lacking else ([], False)
     # The pilot has more to send after the reply, or waits for the acknowledgement of what it sent.
-    at_once = bool(exchange.tails) or is_to_be_kept
+    at_once = bool(exchange.tails or exchange.emitted) or is_to_be_kept
+    at_once = at_once or len(exchange.cached) + len(exchange.uncached) >= MAX_CACHE_CHANGES
     if leases and pilot.parked is not None:
         give_parked(state, pilot, leases, durable)  # leases need not wait for the commit of the reports
         leases, durable = [], False
-    durable = durable or bool(lacking) or is_to_be_kept
-    answer(state, pilot, exchange.seq, [*lacking, *leases], verdicts, durable, at_once)
+    window = windows.change(state, pilot, exchange)
+    durable = durable or bool(lacking or window.leases) or is_to_be_kept
+    at_once = at_once or bool(taken)
+    answer(state, pilot, exchange.seq, [*lacking, *leases], verdicts, durable, at_once, window, taken)
     if exchange.leaving and not pilot.held and not exchange.held and pilot.state is not PilotState.GONE:
         end(state, pilot, exchange.leaving)
     return None
@@ -303,6 +302,13 @@ def _publish(state: State, pilot: Pilot, published: Published) -> bool:
         return False
     publish(state, pilot, published, run.owner)
     return True
+
+
+def _take_tags(state: State, pilot: Pilot, exchange: Exchange) -> None:
+    change_tags(state, pilot, exchange.tags)
+    if PEER_TAG in exchange.tags:
+        mesh.enter(state, pilot)
+        state.write_pilot(pilot)  # after a restart of the server its peers still find it
 
 
 def _offer_renewal(state: State, pilot: Pilot) -> None:
@@ -333,94 +339,17 @@ def _keep_nonce(pilot: Pilot, exchange: Exchange) -> None:
             del pilot.nonces[min(pilot.nonces)]
 
 
-def _judge_all(state: State, pilot: Pilot, exchange: Exchange) -> list[Verdict]:
-    """A verdict for each report; the attempts stay known for a while, since their last log lines may follow."""
-    for report in exchange.reports:
-        if pilot.holds(parse_attempt(report.attempt)):
-            pilot.ended[report.attempt] = None
-    while len(pilot.ended) > ENDED_KEPT:
-        pilot.ended.popitem(last=False)
-    verdicts = [Verdict(r.attempt, judge(state, pilot, r)) for r in exchange.reports]
-    for batch in exchange.batches:
-        first = parse_attempt(batch.attempt)
-        judged = judge_batch(state, pilot, batch)
-        if any(verdict.verdict == "recorded" for verdict in judged):
-            pilot.batches.append((first, batch.count))
-        verdicts += judged
-    return verdicts
-
-
-def check_exchange(exchange: Exchange, pilot: Pilot) -> None:
-    free, room = exchange.free, pilot.room
-    is_part = 0 <= free.cores <= room.cores and 0 <= free.memory <= room.memory
-    if not (is_part and 0 <= free.disk <= room.disk and 0 <= free.gpus <= room.gpus):
-        raise BadInput("more is free than there is", code="range", field="free", hint="from 0 to what was registered")
-    if len(exchange.tails) > MAX_TAILS or len(exchange.nonce) > MAX_NAME or len(exchange.leaving) > MAX_LINE:
-        raise BadInput("the exchange is out of bounds", code="range", hint=f"at most {MAX_TAILS} tails")
-    if exchange.seq > MAX_WHOLE or not 0 <= exchange.ack <= MAX_WHOLE:
-        raise BadInput("that is no number of an exchange", code="range", field="seq", hint=f"1 to {MAX_WHOLE}")
-    reported = len(exchange.reports) + sum([batch.count for batch in exchange.batches])
-    if exchange.seq < 1 or sum([held.count for held in exchange.held]) > MAX_HELD or reported > MAX_REPORTS:
-        raise BadInput(
-            "the exchange is out of bounds", code="range", hint=f"at most {MAX_HELD} held, {MAX_REPORTS} reports"
-        )
-    for report in exchange.reports:
-        check(report)
-    for batch in exchange.batches:
-        check_batch(batch)
-    _check_ended(exchange.ended)
-    if len(exchange.published) > MAX_REPORTS:
-        raise BadInput("too many tasks publish at once", code="range", field="published")
-    for published in exchange.published:
-        parse_attempt(published.attempt)
-        _check_tags(published.tags)
-    if len(exchange.proofs) > MAX_PROOFS:
-        raise BadInput("too many proofs of leases", code="range", field="proofs", hint=f"at most {MAX_PROOFS}")
-    for proof in exchange.proofs:
-        parse_attempt(proof.attempt)
-        if not 1 <= proof.count <= MAX_HELD or len(proof.proof) > MAX_NAME:
-            raise BadInput("that is no proof of a lease", code="range", field="proofs")
-    if len(exchange.checkpoints) > MAX_REPORTS:
-        raise BadInput("too many checkpoints at once", code="range", field="checkpoints")
-    for checkpoint in exchange.checkpoints:
-        parse_attempt(checkpoint.attempt)
-        check_files(checkpoint.files, "checkpoints.files")
-        if not 0 <= checkpoint.number <= MAX_BYTES:
-            raise BadInput("no number of a checkpoint", code="range", field="checkpoints.number")
-    if exchange.files:
-        _check_files(exchange.files)
-    if len(exchange.waits) > MAX_HELD:
-        raise BadInput("too many attempts wait", code="range", field="waits", hint=f"at most {MAX_HELD}")
-    for name in exchange.waits:
-        parse_attempt(name)
-    for held in exchange.held:
-        if held.count < 1 or parse_attempt(held.attempt).element + held.count - 1 > MAX_ELEMENT:
-            raise BadInput("no such attempts can be held", code="range", field="held")
-        if held.stage not in STAGES:
-            raise BadInput(
-                f"{echo(held.stage)!r} is no stage", code="unknown_state", field="held.stage", hint=", ".join(STAGES)
-            )
-
-
-def _check_files(answers: Sequence[FileAnswer]) -> None:
-    if len(answers) > MAX_FILE_ANSWERS:
-        raise BadInput("too many answers about files", code="range", field="files", hint=f"at most {MAX_FILE_ANSWERS}")
-    for one in answers:
-        texts = (one.request, one.code, one.error, one.directory, *(entry.name for entry in one.entries))
-        if len(one.data) > 4 * MAX_PEEK // 3 + 4 or len(one.entries) > MAX_ENTRIES or max(map(len, texts)) > MAX_LINE:
-            raise BadInput("an answer about files is out of bounds", code="range", field="files")
-
-
 def _overtaken(state: State, pilot: Pilot, exchange: Exchange) -> None:
     """A newer exchange came first. The reports are in this one only, so they are handled; all else is outdated."""
     if exchange.seq < pilot.seq - 1:
         raise Conflict(f"exchange {exchange.seq} is older than the last two", code="replay")
     _keep_nonce(pilot, exchange)
-    change_tags(state, pilot, exchange.tags)
+    _take_tags(state, pilot, exchange)
+    state.data.change(pilot, exchange.cached, exchange.uncached)
     for published in exchange.published:
         _publish(state, pilot, published)
     for checkpoint in exchange.checkpoints:
         save(state, pilot, checkpoint)
-    verdicts = _judge_all(state, pilot, exchange)
+    verdicts = judge_all(state, pilot, exchange)
     reply = Reply(exchange.seq, state.incarnation, verdicts=verdicts, hold=state.timing.beat)
     state.out.answers.append(Answer(pilot.name, exchange.seq, reply, True))

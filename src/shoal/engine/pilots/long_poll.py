@@ -7,9 +7,15 @@ thousand pilots that it does not concern.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from shoal.engine.changes import Answer
+from shoal.engine.locality.kept import keep_now
+from shoal.engine.pilots import mesh
 from shoal.engine.records import Pilot
 from shoal.engine.state import State
+from shoal.engine.windows.leaders import tell
+from shoal.engine.windows.site_window import NO_CHANGE, WindowChange
 from shoal.model.limits import MAX_ORDERS
 from shoal.wire.messages import ORDERS, Lease, Order, Reply, Verdict
 
@@ -22,16 +28,24 @@ def answer(
     verdicts: list[Verdict],
     durable: bool,
     at_once: bool = False,
+    window: WindowChange = NO_CHANGE,
+    unsealed: Sequence[str] = (),
 ) -> None:
     """Reply at once if there is something to send or the pilot needs the reply, else park the exchange."""
     orders = pilot.orders
     if pilot.draining and not pilot.leaving:
         orders = [*orders, end_order(state, pilot)]
-    if leases or verdicts or orders or at_once:
+    if leases or verdicts or orders or at_once or window.number:
         orders, pilot.orders = orders[:MAX_ORDERS], orders[MAX_ORDERS:]
-        reply = Reply(seq, state.incarnation, leases, orders, verdicts, state.timing.beat)
+        kept = keep_now(state, pilot) if not leases else 0.0
+        beat, (neighbours, gone) = state.timing.beat, mesh.changes(state, pilot)
+        leader = tell(state, pilot, seq)
+        reply = Reply(
+            seq, state.incarnation, leases, orders, verdicts, beat, kept, neighbours, gone, leader, *window,
+            unsealed=[*unsealed],
+        )  # fmt: skip
         pilot.keep(reply)
-        state.out.answers.append(Answer(pilot.name, seq, reply, durable or bool(verdicts)))
+        state.out.answers.append(Answer(pilot.name, seq, reply, durable or bool(verdicts or unsealed)))
     else:
         pilot.parked, pilot.parked_until = seq, state.now + state.timing.beat
         state.parked[pilot.name] = state.unlooked[pilot.name] = pilot
@@ -47,7 +61,9 @@ def end_order(state: State, pilot: Pilot) -> Order:
 def unpark(state: State, pilot: Pilot) -> None:
     """Answer the parked exchange empty."""
     if pilot.parked is not None:
-        reply = Reply(pilot.parked, state.incarnation, hold=state.timing.beat)
+        beat, kept, (neighbours, gone) = state.timing.beat, keep_now(state, pilot), mesh.changes(state, pilot)
+        leader = tell(state, pilot, pilot.parked)
+        reply = Reply(pilot.parked, state.incarnation, [], [], [], beat, kept, neighbours, gone, leader)
         pilot.keep(reply)
         state.out.answers.append(Answer(pilot.name, pilot.parked, reply, False))
         _forget(state, pilot)

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shoal.engine.commands import Bury, Drain, Expel
+from shoal.engine.ended_pilot import EndedPilot
 from shoal.engine.matching.chunks import carve_all
 from shoal.engine.matching.classes import is_open
 from shoal.engine.matching.eligibility import eligibility_of
 from shoal.engine.matching.fit_now import too_short
+from shoal.engine.pilots import mesh
 from shoal.engine.pilots.hosts import tally
 from shoal.engine.pilots.long_poll import end_order, unpark
-from shoal.engine.records import Attempt, EndedPilot, Pilot, Task
+from shoal.engine.records import Attempt, Pilot, Task
 from shoal.engine.state import State
 from shoal.engine.tasks.runs import after_final, finish_without_report
+from shoal.engine.windows import window as windows
+from shoal.model.credentials import digest
 from shoal.model.ids import AttemptId
 from shoal.model.limits import GONE_KEPT, MOST_LOSSES, POISON_LOSSES
 from shoal.model.states import Cause, PilotState, Rerun, TaskState, advance, advance_pilot
@@ -79,6 +83,7 @@ def watch(state: State) -> None:
             unpark(state, pilot)
         silent = state.now - pilot.seen
         if silent > t.lease:
+            windows.note_silent(state, pilot)
             lose(state, pilot, f"silent for {silent:.0f} s")
         elif silent > t.suspect and not pilot.suspect:
             pilot.suspect = True
@@ -91,10 +96,14 @@ def watch(state: State) -> None:
 
 def seen_dead(state: State, pilot: Pilot, sessions: Sequence[str]) -> list[Pilot]:
     """Pilots that another pilot of their host found dead, since it could take the lock that they hold while they live. It
-    is trusted about pilots of its own holder on the host that it reports, so that a lie harms its own group only."""
-    names = [state.sessions.get(session, "") for session in sessions]
-    found = [state.pilots[name] for name in dict.fromkeys(names) if name in state.pilots and name != pilot.name]
-    return [dead for dead in found if dead.holder == pilot.holder and dead.identity == pilot.identity]
+    is trusted about pilots of its own holder on the host that it reports, so that a lie harms its own group only. Sessions
+    are named by their aliases, or by their digests, as older pilots do."""
+    if not sessions:
+        return []
+    others = [one for one in state.pilots.values() if one.holder == pilot.holder and one.identity == pilot.identity]
+    named = {session: one for one in others for session in (one.session, digest(one.session))}
+    found = [named[session] for session in dict.fromkeys(sessions) if session in named]
+    return [dead for dead in found if dead is not pilot]
 
 
 def lose(state: State, pilot: Pilot, why: str, counts: bool = True) -> None:
@@ -258,11 +267,14 @@ def end(state: State, pilot: Pilot, why: str) -> None:
     advance_pilot(pilot, PilotState.GONE)
     del state.pilots[pilot.name]
     state.sessions.pop(pilot.session, None)
+    state.data.forget_pilot(pilot)
     state.gone[pilot.name] = EndedPilot(
-        pilot.session, pilot.former, pilot.holder, pilot.token, state.now, why, pilot.revoked, pilot.bound
-    )
+        pilot.session, pilot.former, pilot.holder, pilot.token, state.now, why, pilot.revoked, pilot.bound,
+        host=pilot.host, identity=pilot.identity, site=pilot.site,
+    )  # fmt: skip
     while len(state.gone) > GONE_KEPT:
         state.gone.popitem(last=False)
+    mesh.leave(state, pilot)
     state.unreconciled.discard(pilot.name)
     state.write_pilot(pilot)
     state.emit("pilot_gone", pilot=pilot, reason=why)

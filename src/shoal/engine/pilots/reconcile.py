@@ -6,9 +6,9 @@ from __future__ import annotations
 from shoal.engine.matching.chunks import carve
 from shoal.engine.matching.grant import attach
 from shoal.engine.matching.lease_message import lease_of, lease_of_chunk
-from shoal.engine.records import Array, Attempt, Chunk, Pilot, Task
+from shoal.engine.records import MESH, Array, Attempt, Chunk, Pilot, Task
 from shoal.engine.state import State
-from shoal.engine.tasks.reports import array_of, give_up, holder_of, stopped, task_of, was_given
+from shoal.engine.tasks.reports import array_of, begin_windowed, give_up, holder_of, stopped, task_of, was_given
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.model.limits import MAX_HELD, MAX_LEASES, POISON_LOSSES
 from shoal.model.rangeset import RangeSet
@@ -71,6 +71,7 @@ def compare(state: State, pilot: Pilot, exchange: Exchange, is_stale: bool = Fal
 def readopt_reported(state: State, pilot: Pilot, exchange: Exchange) -> None:
     """Readopt attempts that a crash in the uncommitted gap forgot and that their pilot has finished since: the report may
     come with a later exchange, and until then no other pilot may begin them."""
+    _take_windowed(state, pilot, exchange)
     for item in exchange.held:
         first = parse_attempt(item.attempt)
         if item.stage != "done" or first.incarnation >= state.incarnation or not exchange.proofs:
@@ -84,6 +85,21 @@ def readopt_reported(state: State, pilot: Pilot, exchange: Exchange) -> None:
             is_given_up = task is not None and attempt in task.past
             if not is_given_up and _may_readopt(state, pilot, array, attempt, item):
                 _readopt(state, pilot, task_of(state, array, attempt.element), attempt, item)
+
+
+def _take_windowed(state: State, pilot: Pilot, exchange: Exchange) -> None:
+    """The same for tasks of the window of its mesh."""
+    if (pilot.site, pilot.holder) not in state.windows:
+        return
+    for item in exchange.held:
+        first = parse_attempt(item.attempt)
+        for at in range(item.count) if item.stage == "done" else ():
+            attempt = shift(first, at)
+            task = state.orphans.get(attempt)
+            live = task.live.get(attempt) if task is not None else None
+            if task is not None and live is not None and live.pilot == pilot.mesh:
+                begin_windowed(state, pilot, task, live)
+                state.write_task(task, pilot=pilot, leased=live.leased)
 
 
 def _whose(attempt: AttemptId) -> AttemptId:
@@ -171,6 +187,9 @@ def _holds(state: State, pilot: Pilot, attempt: AttemptId, item: Held) -> bool:
     live = task.live.get(attempt)
     if live is None:
         live = _readopt(state, pilot, task, attempt, item)
+    elif live.pilot != pilot.name and live.pilot.startswith(MESH):
+        begin_windowed(state, pilot, task, live)
+        state.write_task(task, pilot=pilot, leased=live.leased)
     elif live.pilot != pilot.name:
         attach(state, array, live, pilot)  # its pilot was given up, and came back under a new name in time
         state.emit("task_adopted", task=task.id, attempt=attempt.number, pilot=pilot, how="pilot came back")
@@ -228,7 +247,7 @@ def _readopt(state: State, pilot: Pilot, task: Task, attempt: AttemptId, item: H
         task.lost_on = [name for name in task.lost_on if name != former]
     task.number = max(task.number, attempt.number)
     if not task.live:
-        array.todo.remove(task.element)
+        array.take_todo(task.element, task.element + 1)
         array.apart.pop(task.element, None)
         array.count_live(1)
         advance(task, TaskState.LEASED)

@@ -8,10 +8,15 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from shoal.engine.commands import ReportSite
+from shoal.engine.matching.classes import TaskClass
+from shoal.engine.placement.weather import note_changes
 from shoal.engine.state import SiteReport, State
 from shoal.model.errors import BadInput, Conflict
 from shoal.model.limits import MAX_SITES_OWNER
 from shoal.model.quantities import many
+from shoal.sched.expr.parse import parse
+from shoal.sched.expr.scalar import holds
+from shoal.sched.expr.tree import Both, show
 from shoal.wire.http.requests import SiteStatus
 
 VALID = 120.0  # seconds: a provisioner reports every 30 s, and when something changes
@@ -44,6 +49,7 @@ def report(state: State, command: ReportSite) -> None:
         state.site_reports.pop(key, None)
     else:
         state.site_reports[key] = SiteReport(status, state.now)
+    note_changes(state, owner, site, status)
 
 
 def valid_reports(state: State, owner: str) -> Iterator[tuple[str, SiteReport]]:
@@ -51,6 +57,18 @@ def valid_reports(state: State, owner: str) -> Iterator[tuple[str, SiteReport]]:
     for (known, site), found in sorted(state.site_reports.items(), key=lambda item: item[0]):
         if known == owner and state.now - found.time <= VALID:
             yield site, found
+
+
+def excludes(cls: TaskClass, site: str) -> bool:
+    """True if tasks ask for other sites, or a part of their requirement speaks of the site's name alone and does not hold
+    there: all that is known of a site before its first pilot."""
+    if cls.key.site and site not in cls.key.site.split(","):
+        return True
+    if cls.require is None:
+        return False
+    root = cls.require.root
+    parts = [parse(show(part)) for part in (root.parts if isinstance(root, Both) else (root,))]
+    return any(part.tags == {"site"} and not holds(part, {"site": site}, {}) for part in parts)
 
 
 def report_rows(state: State, owner: str) -> list[dict[str, Any]]:

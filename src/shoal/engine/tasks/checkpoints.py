@@ -16,7 +16,7 @@ from shoal.model.errors import BadInput
 from shoal.model.ids import parse_attempt
 from shoal.model.limits import MAX_CHECKPOINT
 from shoal.model.task.sweep import fill
-from shoal.wire.messages import Checkpoint
+from shoal.wire.messages import Checkpoint, Report
 
 
 def check_files(files: dict[str, str], field: str) -> None:
@@ -53,6 +53,7 @@ def save(state: State, pilot: Pilot, checkpoint: Checkpoint) -> bool:
     if checkpoint.files != special.files:
         clear_suspicion(task)
     special.files, special.saved_number = dict(checkpoint.files), checkpoint.number
+    special.emitted = checkpoint.emitted
     holder = state.pilots[live.pilot]
     state.write_task(task, pilot=holder, leased=live.leased)
     if is_first:  # not each time: a thousand tasks would fill the journal
@@ -72,12 +73,13 @@ def current(task: Task) -> Attempt:
     return max(task.live.values(), key=lambda live: (live.id.number, live.id.incarnation))
 
 
-def end_part(task: Task, live: Attempt, files: dict[str, str]) -> bool:
+def end_part(task: Task, live: Attempt, report: Report) -> bool:
     """An attempt ended with a checkpoint, from which the next one goes on. Returns whether the task has come further:
     whether a file differs from those that the attempt began with."""
     special = task.differences
     began_with = special.began_with if special.saved_by == str(live.id) else special.files
-    special.files, special.part = dict(files), special.part + 1
+    files = report.files
+    special.files, special.part, special.emitted = dict(files), special.part + 1, report.emitted
     special.saved_by, special.saved_number, special.began_with = "", 0, {}
     return files != began_with
 

@@ -6,14 +6,16 @@ from __future__ import annotations
 
 from shoal.engine.matching.eligibility import eligibility_of, other_pilots, other_sites
 from shoal.engine.pilots.bans import end_probes, record_failure, retract_failures, views
-from shoal.engine.records import FailedAt, Pilot, Task
+from shoal.engine.records import Pilot, Task
 from shoal.engine.state import State
+from shoal.engine.task_overrides import FailedAt
 from shoal.model.states import Cause
 from shoal.model.task.spec import Spec
+from shoal.model.task.visible import NOT_VISIBLE
 from shoal.sched.failure_cause import OWN_SITES, FailureFacts, Whose, decide
 from shoal.sched.fit import misfit
 from shoal.sched.retry import Failure, Final, History, Retry, Terms, counts_against_site, next_step, remember
-from shoal.wire.messages import Report
+from shoal.wire.messages import TOO_LARGE, Report
 
 
 def judge_failure(state: State, pilot: Pilot, task: Task, report: Report) -> tuple[Cause, Final | Retry, History]:
@@ -58,9 +60,13 @@ def judge_failure(state: State, pilot: Pilot, task: Task, report: Report) -> tup
         whose = Whose.HOST if setups.worked(array.trait) else Whose.OPEN
     largest = max((p.room.memory for p in state.pilots.values() if state.serves(p, owner)), default=0)
     memory = accounting.policy.memory
+    hosts_left = None
+    if cause is Cause.STAGE_IN and report.evidence in (TOO_LARGE, NOT_VISIBLE):  # it can begin on some hosts only
+        hosts_left = len({other.host for other in others if not special.avoids(other.host, other.site)} - {host})
     failure = Failure(
         whose, report.max_rss, largest, len(hosts) + 1, max(1, setup_failed), setups.worked(array.trait),
-        has_untried_site=has_untried_site,
+        is_end=cause in (Cause.TASK_ERROR, Cause.SIGNAL) and code_of(report) in (*spec.unless_exit, *spec.abort_on),
+        hosts_left=hosts_left, has_untried_site=has_untried_site,
     )  # fmt: skip
     terms = Terms(spec.retries, spec.rerun, spec.needs.memory, memory.factor, memory.cap, spec.max_memory)
     past = past_of(task)
@@ -76,6 +82,13 @@ def judge_failure(state: State, pilot: Pilot, task: Task, report: Report) -> tup
         retract_failures(state, owner, array.trait, special.failed_at)
     evidence.places.release(pilot.name, host, site)
     return cause, step, remember(past, cause, failure, step) if isinstance(step, Retry) else past
+
+
+def code_of(report: Report) -> int | None:
+    """How an attempt ended, as `unless_exit` and `abort_on` name it: its exit code, or the number of a signal below 0."""
+    if report.outcome == "succeeded":
+        return report.exit_code or 0
+    return -report.signal if report.signal else report.exit_code
 
 
 def _believable(cause: str, spec: Spec) -> str:

@@ -8,10 +8,14 @@ from shoal.engine.changes import SpanDrop
 from shoal.engine.commands import Outcomes, Retry, RetrySpan
 from shoal.engine.matching.visibility import ask_again
 from shoal.engine.policy.apply_policy import check_queue
-from shoal.engine.records import NO_PARENTS, Run, Task, TaskOverrides
+from shoal.engine.records import NO_PARENTS, Run, Task
 from shoal.engine.state import State
+from shoal.engine.task_overrides import TaskOverrides
+from shoal.engine.tasks import growth
 from shoal.engine.tasks.dependencies import enter, failed_outside, target_text
-from shoal.engine.tasks.runs import array_at, arrays_by_name, meet, parents_of, release_begun
+from shoal.engine.tasks.layout import array_at, arrays_by_name, meet, parents_of, release_begun
+from shoal.engine.tasks.partial import why_not_again
+from shoal.engine.tasks.runs import enter_noop, hold_lasts
 from shoal.model.errors import Conflict
 from shoal.model.ids import TaskId, run_text
 from shoal.model.states import TaskState, advance
@@ -30,6 +34,11 @@ def retry(state: State, command: Retry) -> dict[str, int]:
                 hint=f"it must never run twice at once: try again in a moment, in {wait:.0f} s at the latest",
             )  # fmt: skip
     spans = [span for span in command.spans if span.low in array_at(run, span.low).done]
+    refused = why_not_again(run)
+    states = [*(row.state for row in rows), *(before for _, _, before in spans)]
+    if refused and TaskState.CANCELLED.value in states:
+        hint = "submit it again with another goal"
+        raise Conflict(f"the goal of {run_text(run.number)} is reached: {refused}", code="goal_reached", hint=hint)
     _check_parents(state, run, [row.element for row in rows], spans, command.outcomes)
     check_queue(state, run.owner, len(rows) + sum(high - low for low, high, _ in spans))
     for row in rows:
@@ -37,6 +46,8 @@ def retry(state: State, command: Retry) -> dict[str, int]:
     for low, high, before in spans:
         _reopen(state, run, low, high, before)
         state.change(SpanDrop(run.number, low, high))
+    growth.resume(state, run)
+    hold_lasts(run)
     by_name = arrays_by_name(run)
     for array in run.arrays:
         array.unmet = {parent.first for parent in parents_of(array, by_name)} or NO_PARENTS
@@ -67,6 +78,7 @@ def retry(state: State, command: Retry) -> dict[str, int]:
         ask_again(state, (array.spec for array in run.arrays))
         for array in run.arrays:
             state.queue.offer(array)
+            enter_noop(state, array)
         run.finished = None
         state.emit("run_reopened" if reopened else "tasks_reset", run=run.number, tasks=count)
         state.write_run(run)
@@ -99,7 +111,8 @@ def _check_parents(state: State, run: Run, elements: list[int], spans: list[Retr
 def _reopen(state: State, run: Run, low: int, high: int, before: str) -> None:
     array = array_at(run, low)
     array.take_done(low, high)
-    array.todo.add_range(low, high)
+    array.failed -= high - low if before in (TaskState.FAILED, TaskState.LOST) else 0
+    array.put_todo(low, high)
     array.since = state.now
     if array.sequence is not None:
         for element in range(low, high):

@@ -12,24 +12,42 @@ A report counts only from the pilot that held the attempt, or that is known to h
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from shoal.engine.matching.chunks import carve, finish
 from shoal.engine.matching.classes import Sample
-from shoal.engine.matching.visibility import mark_blind
+from shoal.engine.matching.grant import attach
+from shoal.engine.matching.visibility import mark_blind, need_directory
 from shoal.engine.pilots.bans import record_failure, record_success
 from shoal.engine.pilots.hosts import tally
 from shoal.engine.pilots.lease_proofs import Proofs
-from shoal.engine.records import Array, Attempt, Pilot, Task
+from shoal.engine.records import MESH, Array, Attempt, Pilot, Task
 from shoal.engine.state import Settled, State
 from shoal.engine.tasks.checkpoints import check_files, current, end_part, is_declared
 from shoal.engine.tasks.divisible import learn_piece
-from shoal.engine.tasks.failures import judge_failure, note, past_of, send_elsewhere
-from shoal.engine.tasks.runs import after_final
+from shoal.engine.tasks.failures import code_of, judge_failure, note, past_of, send_elsewhere
+from shoal.engine.tasks.growth import note_outputs
+from shoal.engine.tasks.kept_outputs import is_left_behind, keep_outputs
+from shoal.engine.tasks.partial import settle
+from shoal.engine.tasks.runs import abort_on, after_final, notify_failure
 from shoal.model.errors import BadInput, echo
 from shoal.model.ids import AttemptId, parse_attempt
-from shoal.model.limits import MAX_BYTES, MAX_ELEMENT, MAX_REPORTS, MAX_RETURNS, MAX_SECONDS, MAX_SIGNAL, MAX_TIME
+from shoal.model.limits import (
+    ENDED_KEPT,
+    MAX_BYTES,
+    MAX_CONTENT,
+    MAX_CONTRIBUTION,
+    MAX_ELEMENT,
+    MAX_FAILED_PLACES,
+    MAX_FILES,
+    MAX_PLACE_TEXT,
+    MAX_REPORTS,
+    MAX_RETURNS,
+    MAX_SECONDS,
+    MAX_SIGNAL,
+    MAX_TIME,
+)
 from shoal.model.quantities import show_size
 from shoal.model.states import Cause, Rerun, TaskState, advance
 from shoal.model.task.visible import NOT_VISIBLE
@@ -37,9 +55,10 @@ from shoal.sched.ban import BURST
 from shoal.sched.retry import Failure, Final, Terms, after_full_disk, next_part, remember
 from shoal.wire.batches import report_of
 from shoal.wire.chunk import shift
-from shoal.wire.messages import GO_ON_LATER, Batch, Order, Report, Verdict
+from shoal.wire.messages import GO_ON_LATER, ORIGINS, Batch, Exchange, Order, Report, Step, Verdict
 
 CLOCK_SKEW = 3_600.0  # seconds that a host's clock may differ, or a report be late, before it is remarked
+STEPS = ("prepare", "stage_in", "run", "stage_out")  # in this order
 NO_SPACE = "no_space"  # evidence that a disk of the host is full
 OUTCOMES = ("succeeded", "failed", "cancelled", "returned", "checkpointed")
 _CAUSES = {c.value for c in Cause}
@@ -60,7 +79,8 @@ def check(report: Report) -> AttemptId:
         raise BadInput(f"exit code {report.exit_code}", code="range", field="reports.exit_code", hint="-255 to 255")
     if report.files:
         check_files(report.files, "reports.files")
-    is_good = (
+    check_emitted(report.emitted, "reports.emitted")
+    is_good = _are_steps(report.steps) and _are_sizes(report.sizes) and (
         0 <= report.max_rss <= MAX_BYTES and 0 <= report.out <= MAX_BYTES and 0 <= report.err <= MAX_BYTES
         and 0 <= (report.signal or 0) <= MAX_SIGNAL and 0 <= report.duration <= MAX_SECONDS
         and 0 <= report.cpu <= MAX_BYTES and 0 <= report.staging <= MAX_SECONDS and 0 <= (report.started or 0.0) <= MAX_TIME
@@ -68,6 +88,21 @@ def check(report: Report) -> AttemptId:
     if not is_good:
         raise _no_number()
     return parse_attempt(report.attempt)
+
+
+def _are_sizes(sizes: list[int]) -> bool:
+    return len(sizes) <= MAX_FILES and all(0 <= size <= MAX_BYTES for size in sizes)
+
+
+def _are_steps(steps: list[Step]) -> bool:
+    return len(steps) <= len(STEPS) and all(
+        step.name in STEPS and 0 <= step.seconds <= MAX_SECONDS and 0 <= step.files <= MAX_CONTENT
+        and 0 <= step.bytes <= MAX_BYTES and len(step.origins) <= len(ORIGINS)
+        and all(name in ORIGINS and 0 <= size <= MAX_BYTES for name, size in step.origins.items())
+        and len(step.failed) <= MAX_FAILED_PLACES
+        and all(len(place) <= MAX_PLACE_TEXT and len(why) <= MAX_PLACE_TEXT for place, why in step.failed.items())
+        for step in steps
+    )  # fmt: skip
 
 
 def judge(state: State, pilot: Pilot, report: Report) -> str:
@@ -90,7 +125,36 @@ def judge(state: State, pilot: Pilot, report: Report) -> str:
             return "unknown"
         return _refuse(state, pilot, attempt, report, "it is leased to another pilot")
     task = task_of(state, array, attempt.element)
+    if holder != pilot.name and holder.startswith(MESH):
+        begin_windowed(state, pilot, task, task.live[attempt])
     return _decide(state, pilot, task, task.live[attempt], report)
+
+
+def judge_all(state: State, pilot: Pilot, exchange: Exchange) -> list[Verdict]:
+    """A verdict for each report; the attempts stay known for a while, since their last log lines may follow."""
+    for report in exchange.reports:
+        if pilot.holds(parse_attempt(report.attempt)):
+            pilot.ended[report.attempt] = None
+    while len(pilot.ended) > ENDED_KEPT:
+        pilot.ended.popitem(last=False)
+    verdicts = [Verdict(r.attempt, judge(state, pilot, r)) for r in exchange.reports]
+    for batch in exchange.batches:
+        first = parse_attempt(batch.attempt)
+        judged = judge_batch(state, pilot, batch)
+        if any(verdict.verdict == "recorded" for verdict in judged):
+            pilot.batches.append((first, batch.count))
+        verdicts += judged
+    return verdicts
+
+
+def begin_windowed(state: State, pilot: Pilot, task: Task, live: Attempt) -> None:
+    """A member of a mesh began an attempt of its window while the server was away: it is this pilot's from now on."""
+    attach(state, task.array, live, pilot)
+    window = state.windows.get((pilot.site, pilot.holder))
+    if window is not None:
+        window.adopted += 1
+        window.closing.pop(live.id, None)
+    state.emit("task_adopted", task=task.id, attempt=live.id.number, pilot=pilot, how="begun by its site")
 
 
 def holder_of(array: Array, attempt: AttemptId) -> str | None:
@@ -151,6 +215,9 @@ def judge_batch(state: State, pilot: Pilot, batch: Batch) -> list[Verdict]:
         if chunk is not None and mine and (chunk.pilot == pilot.name or chunk.pilot in pilot.former):
             high = min(chunk.left.reach(element), first.element + batch.count)
             finish(state, chunk, state.pilots[chunk.pilot], batch, at, element, high)
+            settle(state, chunk.array.run, *batch.emitted[at : at + high - element])
+            note_outputs(state, chunk.array, element, high)
+            abort_on(state, chunk.array, element, 0)
             after_final(state, chunk.array, TaskState.SUCCEEDED)
             verdicts.append(Verdict(str(shift(first, at)), "recorded", high - element))
             at += high - element
@@ -167,13 +234,22 @@ def check_batch(batch: Batch) -> None:
         raise BadInput("a batch beyond the last element there can be", code="range", field="batches")
     columns: tuple[list[Any], ...] = (
         batch.started, batch.duration, batch.cpu, batch.max_rss, batch.last_line, batch.result, batch.out, batch.err,
+        batch.emitted,
     )  # fmt: skip
     if not 1 <= batch.count <= MAX_REPORTS or any(len(column) not in (0, batch.count) for column in columns):
         raise BadInput("the columns of a batch differ in length", code="range", field="batches")
     mosts = (MAX_TIME, MAX_SECONDS, MAX_BYTES, MAX_BYTES, MAX_BYTES, MAX_BYTES)
-    for column, most in zip((*columns[:4], *columns[6:]), mosts, strict=True):
+    for text in batch.emitted:
+        check_emitted(text, "batches.emitted")
+    for column, most in zip((*columns[:4], *columns[6:8]), mosts, strict=True):
         if column and not (min(column) >= 0 and max(column) <= most):  # also false for what is no number
             raise _no_number()
+
+
+def check_emitted(text: str, field: str) -> None:
+    """Refuse more than any attempt may emit; what is in it is judged when it is merged."""
+    if len(text) > MAX_CONTRIBUTION:
+        raise BadInput("it emitted too much", code="range", field=field, hint=f"at most {MAX_CONTRIBUTION} characters")
 
 
 def _no_number() -> BadInput:
@@ -204,6 +280,10 @@ def _refuse(state: State, pilot: Pilot, attempt: AttemptId, report: Report, why:
 
 def _decide(state: State, pilot: Pilot, task: Task, live: Attempt, report: Report) -> str:
     """A report of a live attempt."""
+    was_not_sent = report.evidence == NOT_VISIBLE and report.outcome == "failed"
+    if was_not_sent and is_left_behind(task.array, task.id.element) and need_directory(state, task.array):
+        # What it reads was written where the submitter's files are seen: it waits for a pilot there, and nothing is burnt.
+        report = replace(report, outcome="returned")
     live.took = report.duration * live.needs.cores
     if report.outcome in ("succeeded", "failed"):
         tally(state, pilot, report.outcome, live.took)
@@ -272,6 +352,9 @@ def _succeed(state: State, pilot: Pilot, task: Task, winner: AttemptId, report: 
         learn_piece(state, array, pilot, report)
     else:
         state.learn(array, pilot, Sample(report.duration, report.max_rss, report.out + report.err))
+    settle(state, array.run, report.emitted)
+    keep_outputs(array, winner.element, report.result)
+    note_outputs(state, array, winner.element, winner.element + 1, report.sizes, report.result)
     _close(state, pilot, task, TaskState.SUCCEEDED, winner, report, leased)
 
 
@@ -290,6 +373,10 @@ def _close(
     if report.started is not None and abs(report.started + report.duration - state.now) > CLOCK_SKEW:
         # the host's clock is wrong [input E56]
         data["clock_skew"] = round(report.started + report.duration - state.now)
+    for place, why in (pair for step in report.steps for pair in step.failed.items()):
+        state.emit("place_failed", task=task.id, attempt=winner.number, pilot=pilot, place=place, why=why)
+    if report.steps:
+        data["steps"] = [asdict(step) for step in report.steps]
     if to is TaskState.SUCCEEDED and task.note:
         data["message"] = task.note
     elif to is not TaskState.SUCCEEDED:
@@ -298,6 +385,9 @@ def _close(
         }  # fmt: skip
     state.announce_final(task, report, pilot.owner)
     state.emit("task_finished", task=task.id, attempt=winner.number, pilot=pilot, **data)
+    notify_failure(state, task)
+    if to in (TaskState.SUCCEEDED, TaskState.FAILED):
+        abort_on(state, task.array, task.element, code_of(report))
     after_final(state, task.array, to)
 
 
@@ -346,7 +436,7 @@ def _go_on_later(state: State, pilot: Pilot, task: Task, live: Attempt, report: 
         _count_return(state, pilot, live, report)
         return
     special = task.differences
-    progressed = end_part(task, live, report.files) or report.exit_code != GO_ON_LATER
+    progressed = end_part(task, live, report) or report.exit_code != GO_ON_LATER
     special.idle_parts, end = next_part(special.idle_parts, progressed)
     task.note, pilot.returns = report.message, 0
     if end is not None and len(task.live) == 1:
@@ -380,9 +470,11 @@ def _return(state: State, pilot: Pilot, task: Task, live: Attempt, report: Repor
     if ran_full and _count_full_disk(task, report):
         _close(state, pilot, task, TaskState.FAILED, live.id, report, live.leased)
         return
+    # A pilot whose guard was killed cannot say how long it ran; that it began, and when, was told before.
+    ran = state.now - live.started if started and live.running and live.started is not None else 0.0
     state.emit(
         "task_returned", task=task.id, attempt=live.id.number, pilot=pilot, why=report.message, started=started,
-        seconds=report.duration,
+        seconds=report.duration or ran,
     )  # fmt: skip
     if len(task.live) > 1:
         state.drop_attempt(task, live.id)

@@ -4,31 +4,34 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from shoal.engine.changes import Closed, ClosedRow, SpanRow
-from shoal.engine.commands import Accept, Add, Cancel, Close, PollRun, Submit
+from shoal.engine.changes import Closed, ClosedRow, NoticeDrop, SpanRow, TaskRow
+from shoal.engine.commands import Accept, Add, Cancel, Close, Noticed, PollRun, Submit, TellFiles
 from shoal.engine.matching.chunks import carve, carve_all
-from shoal.engine.matching.element_order import ElementOrder
 from shoal.engine.matching.visibility import ask_again
 from shoal.engine.policy.apply_policy import check_queue
-from shoal.engine.records import Array, Run, RunBound, Task
+from shoal.engine.records import Array, Plan, Run, Task
+from shoal.engine.run_bound import RunBound
 from shoal.engine.state import State, Stopping
+from shoal.engine.tasks import growth
+from shoal.engine.tasks.deadlines import common_due
 from shoal.engine.tasks.dependencies import enter, failed_outside, take_settled, target_text
-from shoal.engine.tasks.divisible import enter_work
+from shoal.engine.tasks.layout import array_at, is_met, lay_out, link, meet
 from shoal.engine.tasks.nested import check_nesting, place, runs_below
+from shoal.engine.tasks.partial import Partial
 from shoal.model.errors import BadInput, Conflict, NotFound
 from shoal.model.ids import TaskId, run_text
 from shoal.model.quantities import many
-from shoal.model.rangeset import RangeSet
-from shoal.model.states import Cause, Rerun, TaskState, advance
+from shoal.model.states import UNREDUCED, Cause, Rerun, TaskState, advance
 from shoal.model.task.spec import Spec, Submission
 from shoal.model.task.task_field import fields_with
 from shoal.wire.messages import Order
 
 MAX_EARLY = 100  # arrays of a submission from which on it is offered once: nobody waits for a single one of so many
+Reused = tuple[tuple[int, TaskRow], ...]  # element -> the result that it takes over
+FAILURES = (TaskState.FAILED, TaskState.LOST)
 ABANDONED = 60.0  # seconds without a poll of its submitter after which an open run with nothing to do is over
 
 
@@ -44,21 +47,33 @@ def submit(state: State, command: Submit) -> dict[str, Any]:
         submission.seed if submission.seed is not None else state.rng.getrandbits(48), submission.max_fail,
         submission.key, command.digest, json.dumps(submission.labels), command.signature, env_file=command.env_file,
         open=submission.open, last_poll=state.now, nonce=f"{state.rng.getrandbits(64):016x}",
-        bound=RunBound(submission.max_running) if submission.max_running is not None else None,
+        bound=RunBound(submission.max_running) if submission.max_running is not None else None, notify=submission.notify,
     )  # fmt: skip
     state.next_run += 1
     place(state, run)
     state.runs[run.number] = run
     if submission.key:
         state.keys[key] = run
-    _lay_out(state, run, submission)
+    if submission.reduce or submission.until:
+        run.partial = Partial(submission.reduce, submission.until)
+        state.change(run.partial.row(run.number))
+    lay_out(state, run, submission)
+    if command.plan is not None:
+        run.plan = Plan(UNREDUCED, command.plan)
+        state.change(run.plan.row(run.number))
+    if submission.rules:
+        growth.enter(state, run, submission.rules)
+    run.due = common_due(run)
     ask_again(state, submission.specs)
     link(run)
     state.emit("run_submitted", run=run.number, name=run.name, tasks=run.total)
+    if run.due is not None:
+        state.emit("deadline_stated", run=run.number, due=run.due, chance=submission.stated)
     if command.reused:
-        _take_over(state, run, command)
+        _enter_reused(state, run, command.reused)
     for array in run.arrays:
         meet(array)
+        enter_noop(state, array)
     for array in run.arrays:
         failed = failed_outside(state, array, command.outcomes)
         if array.todo and failed is None:
@@ -71,17 +86,6 @@ def submit(state: State, command: Submit) -> dict[str, Any]:
     return {"run": run_text(run.number), "tasks": run.total, "reused": len(command.reused), "again": False}
 
 
-def _lay_out(state: State, run: Run, submission: Submission) -> None:
-    """Append the specs of a submission to the run."""
-    for spec, table in zip(submission.specs, submission.tables, strict=True):
-        first = run.total + 1
-        array = make_array(state, run, first, spec)
-        add_array(run, array)
-        enter_work(array, table)
-        state.accounting.ledger.queued(run.owner, spec.count)
-        state.write_array(array, json.dumps(table))  # as written: the order of parameters is theirs
-
-
 def starts_early(spec: Spec) -> bool:
     """True if its tasks may begin while their submission is on its way to the disk [ADR 0034]: they may run again if a
     crash undoes it, and show nobody's results to the world. Which units a piece has must be durable first."""
@@ -92,7 +96,9 @@ def _offer_early(state: State, arrays: list[Array]) -> None:
     """Offer what may begin at once, to pilots that wait for work now: their leases are written in the transaction of the
     submission, so that a crash forgets both or neither. Nothing of it, if something else of it is ready and has to wait for
     the commit: that may go first, and would find its slot taken."""
-    may_start = bool(state.parked) and len(arrays) <= MAX_EARLY
+    may_start = (
+        bool(state.parked) and len(arrays) <= MAX_EARLY and not any(array.run.is_planning for array in arrays[:1])
+    )
     may_start = may_start and all(starts_early(array.spec) or array.waiting or not array.todo for array in arrays)
     for array in arrays:
         array.accepted = may_start and starts_early(array.spec)
@@ -112,7 +118,7 @@ def hold_back(state: State) -> None:
 def accept(state: State, command: Accept) -> None:
     """The submission, or an addition, is durable: offer what is ready."""
     run = state.runs.get(command.run)
-    if run is None:
+    if run is None or run.is_planning:
         return
     end = len(run.arrays) if command.tasks is None else bisect_left(run.firsts, command.first + command.tasks)
     accepted = run.arrays[bisect_left(run.firsts, command.first) : end]
@@ -140,7 +146,9 @@ def add(state: State, command: Add) -> dict[str, Any]:
         hint = f"the next element is {run.total + 1}"
         raise Conflict(f"element {first} cannot be next", code="wrong_place", field="first", hint=hint)
     check_queue(state, run.owner, submission.count)
-    _lay_out(state, run, submission)
+    before = len(run.arrays)
+    lay_out(state, run, submission)
+    run.due = common_due(run, before)
     if run.finished is not None:
         run.finished = None
         state.emit("run_reopened", run=run.number, tasks=submission.count)
@@ -173,6 +181,32 @@ def close(state: State, command: Close) -> dict[str, Any]:
     return {"run": run_text(run.number), "finished": run.finished is not None}
 
 
+def tell_files(state: State, command: TellFiles) -> dict[str, int | str]:
+    """Somebody says which files there are for the rules of a run."""
+    answer = growth.tell(state, command)
+    close_if_done(state, state.runs[command.run])
+    state.write_run(state.runs[command.run])
+    return answer
+
+
+def grow_in_time(state: State) -> None:
+    """What time brings to runs with rules."""
+    for run in [run for run in state.runs.values() if run.growth is not None and run.finished is None]:
+        growth.turn(state, run)
+        close_if_done(state, run)
+        if run.finished is not None:
+            state.write_run(run)
+
+
+def noticed(state: State, command: Noticed) -> None:
+    """Somebody was told of something, or that was given up: it is not tried again."""
+    state.change(NoticeDrop(command.seq, command.target))
+    state.emit(
+        "notice_failed" if command.wrong else "notice_sent", run=command.run, owner=command.owner, what=command.what,
+        to=command.place, of=command.seq, tries=command.tries, why=command.wrong,
+    )  # fmt: skip
+
+
 def note_poll(state: State, command: PollRun) -> None:
     """Note that the submitter of an open run is alive."""
     run = state.runs.get(command.run)
@@ -193,15 +227,6 @@ def close_abandoned(state: State) -> None:
             state.write_run(run)
 
 
-def make_array(state: State, run: Run, first: int, spec: Spec) -> Array:
-    """One spec of a run in memory, nothing of it begun."""
-    count = spec.count
-    return Array(
-        run, first, count, spec, RangeSet.span(first, first + count),
-        sequence=ElementOrder(spec, first) if spec.order else None, since=state.now,
-    )  # fmt: skip
-
-
 def again(number: int, total: int, before: str, digest: str) -> dict[str, Any]:
     """The answer to a key that was used: the same run for the same body, a refusal for another [promise I4]."""
     if before != digest:
@@ -212,74 +237,25 @@ def again(number: int, total: int, before: str, digest: str) -> dict[str, Any]:
     return {"run": run_text(number), "tasks": total, "reused": 0, "again": True}
 
 
-def add_array(run: Run, array: Array) -> None:
-    """Append an array to its run."""
-    run.arrays.append(array)
-    run.firsts.append(array.first)
-    run.total += array.count
+def take_over(state: State, run: Run, reused: Reused) -> None:
+    """Enter results of earlier runs into a run of which nothing has begun, and release what waited for these tasks."""
+    _enter_reused(state, run, reused)
+    for first in dict.fromkeys(array_at(run, element).first for element, _ in reused):
+        array = array_at(run, first)
+        if array.children and array.is_over:
+            _release_children(state, array)
 
 
-def link(run: Run) -> None:
-    """Link children to parents of the same run by name; an array with an incomplete parent waits."""
-    by_name = arrays_by_name(run)
-    for array in run.arrays:
-        if not (array.spec.after or array.spec.after_any):
-            continue
-        parents = parents_of(array, by_name)
-        for parent in parents:
-            parent.add_child(array)
-        array.unmet = {*array.unmet, *(parent.first for parent in parents)}
-
-
-def arrays_by_name(run: Run) -> dict[str, list[Array]]:
-    """The arrays of each table that has a name: several, if it is divisible work."""
-    found: dict[str, list[Array]] = {}
-    for array in run.arrays:
-        if array.spec.name:
-            found.setdefault(array.spec.name, []).append(array)
-    return found
-
-
-def parents_of(array: Array, by_name: Mapping[str, list[Array]]) -> list[Array]:
-    """The arrays of its own run that an array waits for."""
-    spec = array.spec
-    return [parent for name in {*spec.after, *spec.after_any} for parent in by_name.get(name, ())]
-
-
-def meet(array: Array) -> None:
-    """Remove the parents that are complete, or need only be over and are, from those that an array waits for."""
-    if array.unmet:
-        array.unmet = {first for first in array.unmet if not _is_met(array, array_at(array.run, first))}
-
-
-def _is_met(child: Array, parent: Array) -> bool:
-    return parent.complete or (parent.is_over and parent.spec.name not in child.spec.after)
-
-
-def release_begun(array: Array) -> None:
-    """Elements of an array that are live were released: it does not wait again for what need only have ended, and was
-    retried meanwhile."""
-    if array.live and array.waiting:
-        array.unmet = {first for first in array.unmet if array_at(array.run, first).spec.name in array.spec.after}
-        array.awaits = {target: must_succeed for target, must_succeed in array.awaits.items() if must_succeed}
-
-
-def array_at(run: Run, first: int) -> Array:
-    found = run.array_of(first)
-    assert found is not None
-    return found
-
-
-def _take_over(state: State, run: Run, command: Submit) -> None:
+def _enter_reused(state: State, run: Run, reused: Reused) -> None:
     """Enter results of earlier runs as this run's own: what `--resume` skips."""
-    for element, row in command.reused:
+    for element, row in reused:
         array = array_at(run, element)
-        array.todo.remove(element)
+        array.take_todo(element, element + 1)
         state.count_final(array, element, element + 1, TaskState.SUCCEEDED)
         source = row.reused or str(TaskId(row.run, row.element))
         state.change(row._replace(run=run.number, element=element, live="", reused=source))
-    origins = sorted({run_text(row.run) for _, row in command.reused})
-    state.emit("tasks_reused", run=run.number, count=len(command.reused), origins=origins)
+    origins = sorted({run_text(row.run) for _, row in reused})
+    state.emit("tasks_reused", run=run.number, count=len(reused), origins=origins)
 
 
 # --- when something became final
@@ -293,20 +269,21 @@ def after_final(state: State, array: Array, to: TaskState) -> None:
     if to is not TaskState.SUCCEEDED:
         failed = run.finals.get("failed", 0) + run.finals.get("lost", 0)
         if run.max_fail is not None and failed >= run.max_fail and run.settled < run.total:
-            cancel_run(state, run, f"{many(failed, 'task')} failed, the limit of this run (--max-fail)")
+            cancel_run(state, run, f"{many(failed, 'task')} failed, the limit of this run (--max-fail)", spares=True)
     close_if_done(state, run)
     state.write_run(run)
 
 
 def _release_children(state: State, parent: Array) -> None:
     for child in parent.children:
-        if parent.first in child.unmet and _is_met(child, parent):
+        if parent.first in child.unmet and is_met(child, parent):
             child.unmet.discard(parent.first)
             _release(state, child)
 
 
 def _release(state: State, array: Array) -> None:
     """Something that an array waited for is met: if it was the last, its elements are ready."""
+    enter_noop(state, array)
     if array.waiting or not array.todo:
         return
     for task in array.tasks.values():
@@ -357,30 +334,30 @@ def _fail_children(state: State, parent: Array) -> None:
                 _release_children(state, child)
 
 
-def _close_todo(state: State, array: Array, to: TaskState, cause: Cause, why: str) -> int:
+def _close_todo(state: State, array: Array, to: TaskState, cause: Cause | None, why: str) -> int:
     """Make every element that is not live final at once; those without a row get one span, not rows [ADR 0001]."""
     histories = [task for task in array.tasks.values() if task.element in array.todo]
     for task in histories:
         finish_without_report(state, task, to, cause, why)
     ranges = array.todo.ranges()
     count = len(array.todo)
+    code = cause.value if cause is not None else ""
     for low, high in ranges:
         state.count_final(array, low, high, to)
-        state.change(SpanRow(array.run.number, low, high, to.value, cause.value, why, state.now))
+        state.change(SpanRow(array.run.number, low, high, to.value, code, why, state.now))
         if array.run.open:
-            row = ClosedRow(low, high, to.value, cause.value, why)
+            row = ClosedRow(low, high, to.value, code, why)
             state.out.finals.append(Closed(array.run.number, state.next_seq, row))
-    array.todo.clear()
+    for low, high in ranges:
+        array.take_todo(low, high)
     array.apart.clear()
     if count:
         shown = [[low, high - 1] for low, high in ranges[:100]]
-        state.emit(
-            "tasks_closed", run=array.run.number, ranges=shown, count=count, cause=cause.value, state=to.value, why=why
-        )
+        state.emit("tasks_closed", run=array.run.number, ranges=shown, count=count, cause=code, state=to.value, why=why)
     return count + len(histories)
 
 
-def finish_without_report(state: State, task: Task, to: TaskState, cause: Cause, why: str) -> None:
+def finish_without_report(state: State, task: Task, to: TaskState, cause: Cause | None, why: str) -> None:
     """Make a task final without a report; its live copies are ordered to stop."""
     stopping = list(task.live.values())
     for attempt in stopping:
@@ -396,16 +373,25 @@ def finish_without_report(state: State, task: Task, to: TaskState, cause: Cause,
         state.dying.update({attempt.id: Stopping(task, attempt) for attempt in stopping})
     else:
         stopping = []
-    task.cause, task.note = cause.value, why
+    task.cause, task.note = cause.value if cause is not None else "", why
     state.make_final(task, to)
     state.remember(task.id, "", "", "")
     state.write_task(task, live=stopping)
     state.announce_final(task)
     state.emit(
-        "task_finished", task=task.id, attempt=task.number or None, state=to.value, cause=cause.value, message=why
+        "task_finished", task=task.id, attempt=task.number or None, state=to.value, cause=task.cause, message=why
     )
+    notify_failure(state, task)
     if to is TaskState.CANCELLED and task.id in state.nested:
         _cancel_below(state, task)
+
+
+def notify_failure(state: State, task: Task) -> None:
+    """Have what the run notifies be told of its first failure."""
+    run = task.array.run
+    if run.notify and task.state in FAILURES and sum(run.finals.get(one.value, 0) for one in FAILURES) == 1:
+        text = f"has its first failure: {task.id} {task.state.value} ({task.cause}): {task.note}".rstrip(": ")
+        state.notify(run, "first_failure", text, task=str(task.id), cause=task.cause, message=task.note)
 
 
 def _cancel_below(state: State, task: Task) -> None:
@@ -417,9 +403,89 @@ def _cancel_below(state: State, task: Task) -> None:
         state.write_run(run)
 
 
+def enter_noop(state: State, array: Array) -> None:
+    """An array that does nothing has succeeded as soon as it waits for nothing: within the command that is handled."""
+    if (
+        array.spec.noop
+        and array.todo
+        and not array.waits_for_others
+        and (not array.spec.role or _others_over(array.run))
+    ):
+        state.ready_noops.append(array)
+
+
+def settle_noops(state: State) -> None:
+    """Carry out what does nothing. What follows may make more of it ready: chains of them need no recursion."""
+    while state.ready_noops:
+        array = state.ready_noops.pop()
+        if array.todo:
+            for task in array.tasks.values():  # those that were cancelled by themselves, and are retried
+                if task.state is TaskState.WAITING:
+                    advance(task, TaskState.READY)
+            _close_todo(state, array, TaskState.SUCCEEDED, None, "")
+            after_final(state, array, TaskState.SUCCEEDED)
+
+
+def _others_over(run: Run) -> bool:
+    """True if everything of a run is over but its final tasks and its services, and nothing more grows."""
+    return _is_settled(run) and not (run.growth is not None and run.growth.is_open)
+
+
+def _is_settled(run: Run) -> bool:
+    apart = [*run.lasts, *run.services]
+    return run.settled - sum(len(array.done) for array in apart) == run.total - sum(array.count for array in apart)
+
+
+def hold_lasts(run: Run) -> None:
+    """Final tasks of a run wait while anything else of it is not over."""
+    for array in run.lasts:
+        array.held = array.spec.noop or not _others_over(run)
+
+
+def _settle_roles(state: State, run: Run) -> None:
+    """When everything else of a run is over, its final tasks begin; when these are over, too, its services end."""
+    if not (run.lasts or run.services) or not _others_over(run):
+        return
+    for array in run.lasts:
+        if array.todo and (array.held or array.spec.noop):
+            array.held = array.spec.noop
+            _release(state, array)
+    if all(array.is_over for array in run.lasts):
+        for array in run.services:
+            _end_service(state, array)
+
+
+def _end_service(state: State, array: Array) -> None:
+    """Stop what runs of a service, which is its success, and cancel what of it never began."""
+    why = "everything else of its run is over"
+    _close_todo(state, array, TaskState.CANCELLED, Cause.CANCELLED, why)
+    carve_all(state, array.chunks)
+    for task in list(array.tasks.values()):
+        if task.state is TaskState.RUNNING:
+            finish_without_report(state, task, TaskState.SUCCEEDED, None, "")
+        else:
+            finish_without_report(state, task, TaskState.CANCELLED, Cause.CANCELLED, why)
+
+
+def abort_on(state: State, array: Array, element: int, code: int | None) -> None:
+    """Cancel the rest of a run if its submitter wants that of the exit code with which a task of it just ended; `after_final`
+    comes next."""
+    run = array.run
+    if code not in array.spec.abort_on:
+        return
+    task = TaskId(run.number, element)
+    state.emit("run_aborted", task=task, exit_code=code)
+    cancel_run(state, run, f"{task} ended with exit code {code}, which ends the run (abort_on)", spares=True)
+    run.open = False
+
+
 def close_if_done(state: State, run: Run) -> None:
-    """Every task is final: the run is over."""
-    if run.finished is None and run.settled == run.total and not run.open:
+    """Every task is final: the run is over, unless its rules make others."""
+    if run.growth is not None and run.finished is None and _is_settled(run):
+        growth.flush(state, run)
+    _settle_roles(state, run)
+    grows = run.growth is not None and run.growth.is_open
+    if run.finished is None and run.settled == run.total and not run.open and not grows:
         state.finish_run(run)
 
 
@@ -451,15 +517,25 @@ def cancel(state: State, command: Cancel) -> dict[str, int]:
     return {"cancelled": cancelled, "already_final": already}
 
 
-def cancel_run(state: State, run: Run, why: str, unless_running: bool = False) -> int:
-    """Cancel whatever of a run is not final, or has not even begun."""
+def cancel_run(
+    state: State,
+    run: Run,
+    why: str,
+    unless_running: bool = False,
+    spares: bool = False,
+    cause: Cause = Cause.CANCELLED,
+) -> int:
+    """Cancel whatever of a run is not final, or has not even begun; `spares`: but for its final tasks and services."""
     count = 0
+    growth.stop(state, run, why)
     for array in run.arrays:
-        count += _close_todo(state, array, TaskState.CANCELLED, Cause.CANCELLED, why)
+        if spares and array.spec.role:
+            continue
+        count += _close_todo(state, array, TaskState.CANCELLED, cause, why)
         carve_all(state, array.chunks)
         for task in list(array.tasks.values()):
             if not (unless_running and task.state is TaskState.RUNNING):
-                finish_without_report(state, task, TaskState.CANCELLED, Cause.CANCELLED, why)
+                finish_without_report(state, task, TaskState.CANCELLED, cause, why)
                 count += 1
     return count
 

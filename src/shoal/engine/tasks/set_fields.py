@@ -9,10 +9,12 @@ from shoal.engine.changes import ArrayTable
 from shoal.engine.commands import SetFields
 from shoal.engine.matching.chunks import carve_all
 from shoal.engine.matching.prefetch import ask_back
-from shoal.engine.records import NO_APART, NOT_QUEUED, Array, Chunk, Run, Task
+from shoal.engine.matching.visibility import offer_again
+from shoal.engine.records import NOT_QUEUED, Array, Chunk, Run, Task
 from shoal.engine.state import State
+from shoal.engine.tasks.deadlines import common_due
 from shoal.engine.tasks.divisible import work_of
-from shoal.engine.tasks.runs import array_at
+from shoal.engine.tasks.layout import array_at
 from shoal.model.errors import Conflict
 from shoal.model.ids import AttemptId, TaskId, run_text
 from shoal.model.states import Rerun
@@ -37,6 +39,8 @@ def set_fields(state: State, command: SetFields) -> dict[str, int]:
         done = _set_task(state, run, target, command.fields)
     if any(not FIELDS[name].same_result for name in command.fields):
         run.signature = ""  # it is not the work any more that `--resume` would take it for
+    if "deadline" in command.fields:
+        run.due, run.is_at_risk = common_due(run), False
     task = None if isinstance(target, int) else target
     state.emit("tasks_changed", task=task, run=run.number, fields=command.fields, tasks=done["tasks"])
     state.write_run(run)
@@ -67,7 +71,7 @@ def _set_run(state: State, run: Run, command: SetFields) -> dict[str, int]:
         for task in list(array.tasks.values()):
             _forget_own(task, command.fields)
             _write(state, task)
-        _offer(state, array)
+        offer_again(state, array)
     return {"tasks": queued, "begun": begun}
 
 
@@ -89,7 +93,7 @@ def _set_task(state: State, run: Run, target: TaskId, fields: dict[str, Any]) ->
     _write(state, task)
     if is_queued:
         array.set_apart(target.element, array.apart.get(target.element, NOT_QUEUED))
-        _offer(state, array)
+        offer_again(state, array)
     return {"tasks": int(is_queued) or back, "begun": int(not is_queued and not back)}
 
 
@@ -112,14 +116,6 @@ def _write(state: State, task: Task) -> None:
             state.write_task(task)
     elif newest.pilot in state.pilots:  # else its row says where its last pilot was
         state.write_task(task, pilot=state.pilots[newest.pilot], leased=newest.leased)
-
-
-def _offer(state: State, array: Array) -> None:
-    """Offer an array again that was withdrawn, and its elements that are still in classes of their own."""
-    apart, array.apart = list(array.apart), NO_APART
-    for element in apart:
-        state.offer_back(array.tasks[element])
-    state.queue.offer(array)
 
 
 def _ask_back(state: State, array: Array, tasks: list[Task], chunks: list[Chunk]) -> int:

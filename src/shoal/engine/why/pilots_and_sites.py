@@ -5,22 +5,49 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from shoal.engine.locality.kept import kept_of
 from shoal.engine.matching.choose_tasks import closed
 from shoal.engine.matching.eligibility import eligibility_of, static_misfit
+from shoal.engine.pilots.mesh import peer_id
 from shoal.engine.pilots.site_reports import VALID
 from shoal.engine.records import Pilot
 from shoal.engine.state import State
 from shoal.engine.why.ready_task import START, why_ready, widest_ban
 from shoal.engine.why.reason import Reason
 from shoal.model.policy import outward
-from shoal.model.quantities import many, show_duration
+from shoal.model.quantities import many, show_duration, show_size
 from shoal.wire.http.requests import SiteStatus
 
 SHOWN = 5  # reasons of one kind
 
 
+NO_SPACE_FOR = 30.0  # seconds for which a refusal for want of space is believed: pilots try more often
+
+
+def waits_for_space(pilot: Pilot, now: float) -> str:
+    """Why what a pilot's tasks wrote cannot be kept now: the server has no space for it; empty if it has."""
+    at, why = pilot.no_space
+    return why if now - at < NO_SPACE_FOR else ""
+
+
 def why_pilot(state: State, pilot: Pilot) -> list[Reason]:
-    """What a pilot does, or why it does nothing."""
+    """What a pilot does, or why it does nothing; and what other pilots of its mesh say of it."""
+    return [*_why_pilot(state, pilot), *_accusations(state, pilot)]
+
+
+def _accusations(state: State, pilot: Pilot) -> list[Reason]:
+    roster, id = state.meshes.get((pilot.site, pilot.holder)), peer_id(state, pilot.name)
+    accusers = len(roster.accusers.get(id, ())) if roster is not None else 0
+    if roster is None or not accusers:
+        return []
+    said = f"{many(accusers, 'other host')} of its site got files with wrong bytes from it"
+    fix = "see to the memory and the disk of its host, then start it anew"
+    if id in roster.shut_out:
+        return [Reason("mesh_shut_out", f"{said}: none fetches files from it any more", fix)]
+    return [Reason("mesh_accused", said, fix)]
+
+
+def _why_pilot(state: State, pilot: Pilot) -> list[Reason]:
     if pilot.suspect:
         left = show_duration(max(0.0, state.timing.lease - (state.now - pilot.seen)))
         return [Reason("silent", f"silent for {show_duration(state.now - pilot.seen)}", f"it is given up in {left}")]
@@ -47,12 +74,19 @@ def why_pilot(state: State, pilot: Pilot) -> list[Reason]:
     shut = closed(state)
     if shut:
         return [Reason("disk_full", shut) if state.disk_full else Reason("quarantine", shut)]
-    return [_idle(state, pilot)]
+    kept = kept_of(state, pilot)
+    if kept is None:
+        return [_idle(state, pilot)]
+    text = (
+        f"it is kept without a task: alone at site {pilot.site} it has {many(kept.files, 'file')} ({show_size(kept.bytes)}) that "
+        f"ready tasks read, for up to {show_duration(kept.seconds)}"
+    )
+    return [Reason("kept_for_data", text, "nothing to do, it goes on by itself"), _idle(state, pilot)]
 
 
 def _idle(state: State, pilot: Pilot) -> Reason:
     lines = [line for line in state.queue.owners.values() if line.order and state.serves(pilot, line.owner)]
-    ready = [line.classes[entry[4]] for line in lines for entry in line.order[:SHOWN]]
+    ready = [line.classes[entry.serial] for line in lines for entry in line.order[:SHOWN]]
     ready = [cls for cls in ready if cls.head() is not None]
     if not ready:
         return Reason("no_task", "no task is ready", "submit some with `shoal run` or `shoal sweep`")
@@ -146,7 +180,7 @@ def why_owner(state: State, owner: str) -> list[Reason]:
             text = f"at a limit: {standing.kind} {standing.used:g} of {standing.limit:g} ({standing.rule.describe()})"
             reasons.append(Reason("at_limit", text, "wait, or have it raised with `shoal quota set`"))
     if line is not None and line.order:
-        head = line.classes[line.order[0][4]].head()
+        head = line.classes[line.order[0].serial].head()
         if head is not None:
             reason = why_ready(state, head.array, head.element)
             reasons.append(replace(reason, text=f"its next task: {reason.text}"))

@@ -4,18 +4,32 @@ that decide in matching are called here, so that the reason is always the true o
 
 from __future__ import annotations
 
+from shoal.engine.locality.holds import hold_of
+from shoal.engine.locality.index import names_of
 from shoal.engine.matching.choose_tasks import closed
 from shoal.engine.matching.classes import TaskClass
 from shoal.engine.matching.eligibility import static_misfit
 from shoal.engine.matching.fit_now import holds_now, may_try, too_short
-from shoal.engine.matching.pilot_attributes import all_facts, attributes, lookup, static_facts, time_left
+from shoal.engine.matching.pilot_attributes import (
+    all_facts,
+    attributes,
+    local_values,
+    lookup,
+    static_facts,
+    time_left,
+)
 from shoal.engine.pilots.site_reports import expected_machines
+from shoal.engine.placement.preference import awaited_site, plan_text
+from shoal.engine.planning import planning_text
 from shoal.engine.records import Array, Pilot
 from shoal.engine.state import State
+from shoal.engine.tasks.kept_outputs import content_of
 from shoal.engine.why.reason import NOT_VISIBLE, TOO_LARGE, Reason
+from shoal.model.ids import run_text
 from shoal.model.limits import POISON_LOSSES
 from shoal.model.policy import INTERVAL
-from shoal.model.quantities import many, show_duration
+from shoal.model.quantities import first_of, many, show_duration, show_size
+from shoal.model.states import UNACCEPTED
 from shoal.model.task.spec import Needs
 from shoal.sched.ban import Banned
 from shoal.sched.expr.explain import explain
@@ -23,12 +37,16 @@ from shoal.sched.expr.scalar import holds
 from shoal.sched.fit import misfit, pairs
 from shoal.wire.messages import Capacity
 
+LOOKED_AT = 16  # pilots with capacity
 START = "start one with `shoal pilot start`"
 
 
 def why_ready(state: State, array: Array, element: int = 0) -> Reason:
     """Why nothing of an array, or one of its elements in a class of its own, has started."""
     run, spec = array.run, array.spec
+    if text := planning_text(run):
+        fix = f"`shoal accept {run_text(run.number)}`" if run.plan is not None and run.plan.stage == UNACCEPTED else ""
+        return Reason("planning", text, fix)
     if not array.accepted:
         return Reason("not_durable", "its submission is on its way to the disk", "nothing to do, it goes on by itself")
     shut = closed(state)
@@ -39,6 +57,11 @@ def why_ready(state: State, array: Array, element: int = 0) -> Reason:
     if array.throttled:
         text = f"{many(array.live, 'task')} of this array run, its limit is {spec.throttle}"
         return Reason("array_limit", text, "raise the number behind %")
+    if spec.category is not None and (bound := array.bound) is not None and bound.taken >= bound.most:
+        text = f"{many(bound.taken, 'task')} of category {spec.category.name} run, its limit is {bound.most}"
+        return Reason(
+            "category_limit", text, "wait for one to end, or submit with a larger limit (MAXJOBS in a .dag file)"
+        )
     if run.bound is not None and run.bound.left <= 0:
         text = f"{many(run.bound.taken, 'task')} of this run run, its limit is {run.bound.most}"
         return Reason("run_limit", text, "wait for one to end, or submit with a larger max_running (-j, max_workers)")
@@ -76,7 +99,7 @@ def why_ready(state: State, array: Array, element: int = 0) -> Reason:
         return Reason("provisioning", f"{lack.text}; {machines}", lack.fix) if machines else lack
     accounting = state.accounting
     free = [p for p in fitting if accounting.may_start(run.owner, p.site, cls.needs, 1, cls.expected, state.now) > 0]
-    return _policy(state, fitting, free, cls) or _moment(state, free, len(fitting) - len(free), cls)
+    return _policy(state, fitting, free, cls) or _moment(state, free, len(fitting) - len(free), cls, array, element)
 
 
 # --- what no pilot is
@@ -108,7 +131,7 @@ def _too_small(taking: list[Pilot], cls: TaskClass) -> Reason:
 def _not_visible(blind: list[Pilot], cls: TaskClass) -> Reason:
     """It needs the submitter's files, and those pilots that are large enough do not see them."""
     paths = " and ".join(view.path for view in cls.key.visible)
-    where = ", ".join(sorted({p.host for p in blind})[:4])
+    where = first_of(sorted({p.host for p in blind}), 4)
     return Reason(
         NOT_VISIBLE,
         f"no pilot sees {paths} as you do: {many(len(blind), 'pilot')} looked ({where})",
@@ -139,7 +162,7 @@ def _unwanted(state: State, pilots: list[Pilot], all_pilots: int, cls: TaskClass
     """Its requirement holds on no pilot: clause by clause, and the smallest change by which it would."""
     assert cls.require is not None
     known = sorted({name for pilot in pilots for name in static_facts(pilot)})
-    looks = [lookup(state, pilot, cls.key.owner) for pilot in pilots]
+    looks = [lookup(state, pilot, cls.key.owner, cls) for pilot in pilots]
     explained = explain(cls.require, looks, attributes(state, cls.key), known)
     failing = [clause for clause in explained.clauses if clause.reason]
     text = "; ".join(
@@ -213,8 +236,8 @@ def widest_ban(state: State, pilot: Pilot) -> Banned | None:
 
 
 # --- the moment
-def _moment(state: State, pilots: list[Pilot], over_quota: int, cls: TaskClass) -> Reason:
-    """Time left, silence, doubts and free room on pilots where it may start; so many others are at a limit."""
+def _moment(state: State, pilots: list[Pilot], over_quota: int, cls: TaskClass, array: Array, element: int) -> Reason:
+    """Time left, silence, doubts, data and free room on pilots where it may start; so many others are at a limit."""
     good = [p for p in pilots if state.ban_of(p) is None]
     long = [p for p in good if p.ends is None or not too_short(state, p, cls)]
     if not long:
@@ -239,7 +262,7 @@ def _moment(state: State, pilots: list[Pilot], over_quota: int, cls: TaskClass) 
         )
     held = [p for p in trusted if holds_now(state, p, cls)]
     if not held:
-        facts = all_facts(state, trusted[0])
+        facts = {**all_facts(state, trusted[0]), **local_values(state, trusted[0], cls)}
         now = ", ".join(f"{name} = {facts.get(name)!r}" for name in sorted(cls.names & set(facts)))
         text = f"its requirement does not hold anywhere at the moment ({trusted[0].name}: {now})"
         return Reason("requirement_now", text, "wait")
@@ -256,6 +279,12 @@ def _moment(state: State, pilots: list[Pilot], over_quota: int, cls: TaskClass) 
     if roomy and all(p.name in kept for p in roomy):
         text = "the only free room is kept for a task that needs more of it, and whose turn it is"
         return Reason("capacity_reserved", text, "wait")
+    waits = _waits_for_data(state, roomy, cls, array, element or array.todo.first()) if roomy else None
+    if waits is not None:
+        return waits
+    placed = _waits_for_site(state, roomy, cls) if roomy and state.placed is not None else None
+    if placed is not None:
+        return placed
     if roomy:
         rule = state.accounting.policy.match
         if rule.mode == INTERVAL:
@@ -268,8 +297,46 @@ def _moment(state: State, pilots: list[Pilot], over_quota: int, cls: TaskClass) 
     others = f"; a limit keeps it from {many(over_quota, 'other pilot')}" if over_quota else ""
     machines = expected_machines(state, cls.key.owner, cls.key.site)
     others += f"; {machines}" if machines else ""
+    planned = plan_text(state, cls)
+    others += f"; {planned}" if planned else ""
     return Reason(
         "busy",
         f"all slots are busy: {many(running, 'task')} on {many(cores, 'core')} of {many(len(held), 'pilot')}{others}",
         "wait, or start more pilots with `shoal pilot start`",
+    )
+
+
+def _waits_for_site(state: State, pilots: list[Pilot], cls: TaskClass) -> Reason | None:
+    """It is kept from every pilot that has capacity, but for those at the site that the plan directs it to."""
+    found = {pilot.site: awaited_site(state, pilot, cls) for pilot in pilots[:LOOKED_AT]}
+    awaited = {site for site in found.values() if site is not None}
+    if not awaited or any(wait is None and site not in awaited for site, wait in found.items()):
+        return None
+    text = f"it is kept for a free slot at {', '.join(sorted(awaited))} for a moment: {plan_text(state, cls)}"
+    return Reason("placed_elsewhere", text, "nothing to do; [placement] in the policy says how tasks are directed")
+
+
+def _waits_for_data(state: State, pilots: list[Pilot], cls: TaskClass, array: Array, element: int) -> Reason | None:
+    """It is kept from every pilot that has capacity, for one that has its inputs."""
+    inputs = array.inputs
+    if inputs is None or not state.data.located:
+        return None
+    holds = {pilot.name: hold_of(state, pilot, cls, array, element) for pilot in pilots[:LOOKED_AT]}
+    waits = [one for one in holds.values() if one is not None]
+    awaited = {one.pilot for one in waits}
+    if not waits or any(one is None and name not in awaited for name, one in holds.items()):
+        return None
+    longest = max(waits, key=lambda one: one.seconds)
+    holder = state.pilots[longest.pilot]
+    cache = state.data.cache_of(holder)
+    pinned = [file for file in inputs.of(element) if cache is not None and cache in file.caches]
+    largest = max(pinned, key=lambda file: file.bytes)
+    name = next((name for name in names_of(array, element) if content_of(array)[name].startswith(largest.digest)), "")
+    text = (
+        f"it waits up to {show_duration(longest.seconds)} for {holder.name} ({holder.host}), which has "
+        f"{show_size(longest.bytes)} of its inputs"
+    )
+    text += f", {name} above all" if len(pinned) > 1 else f": {name}"
+    return Reason(
+        "waits_for_data", text, "nothing to do; `wait` in the [data] table of the policy says how long tasks wait"
     )

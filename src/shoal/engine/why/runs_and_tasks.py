@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shoal.engine.records import Array, Run, Task
+from shoal.engine.records import MESH, Array, Run, Task
 from shoal.engine.state import State
-from shoal.engine.why.pilots_and_sites import why_pilot
+from shoal.engine.tasks.growth import waiting_text
+from shoal.engine.why.pilots_and_sites import waits_for_space, why_pilot
 from shoal.engine.why.ready_task import why_ready
 from shoal.engine.why.reason import PARENTS, Reason
+from shoal.engine.windows.window import is_windowed
 from shoal.model.errors import NotFound
 from shoal.model.ids import TaskId, run_text
-from shoal.model.quantities import many, show_duration
+from shoal.model.quantities import first_of, many, show_duration
 from shoal.model.states import Rerun, TaskState
+
+FREE_SPACE = "free some space on the server's disk; it goes on by itself"
+_WHATEVER = "it becomes ready when they have ended, in whatever way"
 
 
 def why_task(state: State, array: Array, element: int) -> Reason:
@@ -34,15 +39,17 @@ def why_task(state: State, array: Array, element: int) -> Reason:
 
 
 def _parents(state: State, array: Array) -> Reason:
+    if array.held and not array.waits_for_others:
+        left = array.run.total - array.run.settled - sum(one.count for one in array.run.lasts)
+        return Reason(PARENTS, f"it waits for the end of all others of its run ({many(left, 'task')} left)", _WHATEVER)
     parents = [array.run.array_of(first) for first in sorted(array.unmet)]
     names = [
         f"{p.spec.name} ({p.succeeded} of {p.count} succeeded)" if p.count > 1 else p.spec.name for p in parents if p
     ]
     names += [_outside(state, target) for target in array.awaits]
     needs_success = any(array.awaits.values()) or any(p.spec.name in array.spec.after for p in parents if p)
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     how = "have succeeded" if needs_success else "have ended, in whatever way"
-    return Reason(PARENTS, f"it waits for {', '.join(names[:5])}{more}", f"it becomes ready when they {how}")
+    return Reason(PARENTS, f"it waits for {first_of(names, 5)}", f"it becomes ready when they {how}")
 
 
 def _outside(state: State, target: int | TaskId) -> str:
@@ -58,6 +65,12 @@ def _live(state: State, task: Task) -> Reason:
     for attempt in task.live.values():
         pilot = state.pilots.get(attempt.pilot)
         age = show_duration(max(0.0, state.now - (attempt.started or attempt.leased)))
+        if is_windowed(attempt):
+            site = attempt.pilot[len(MESH) :].partition("/")[0]
+            text = (
+                f"it is in the window of site {site}, which begins it if the server is away; else it waits for its turn"
+            )
+            return Reason("window", text, "nothing to do, it goes on by itself")
         if pilot is None:
             left = show_duration(max(0.0, (attempt.orphaned or state.now) - state.now))
             after = "runs again" if task.array.spec.rerun is Rerun.EXCLUSIVE else "counts as lost"
@@ -67,6 +80,11 @@ def _live(state: State, task: Task) -> Reason:
             quiet = f", which is silent for {show_duration(state.now - pilot.seen)}" if pilot.suspect else ""
             how, code = f", {attempt.assigned}" if attempt.assigned else "", "running"
             parts.append(f"attempt {attempt.id.text} runs on {pilot.name} ({pilot.host}) for {age}{quiet}{how}")
+            full = waits_for_space(pilot, state.now)
+            if full:
+                return Reason(
+                    "disk_full", f"{'; '.join(parts)}, which waits to bring what tasks wrote: {full}", FREE_SPACE
+                )
         else:
             parts.append(
                 f"attempt {attempt.id.text} is with {pilot.name} ({pilot.host}) for {age} and has not started yet"
@@ -83,6 +101,12 @@ def why_run(state: State, run: Run) -> list[Reason]:
     reasons: list[Reason] = []
     if run.live:
         reasons.append(Reason("with_pilots", f"{many(run.live, 'task')} with pilots"))
+        pilots = (p for p in state.pilots.values() if any(attempt.id.run == run.number for attempt in p.live.values()))
+        full = next(filter(None, (waits_for_space(pilot, state.now) for pilot in pilots)), "")
+        if full:
+            reasons.append(Reason("disk_full", f"what its tasks wrote waits on their hosts: {full}", FREE_SPACE))
+    if text := waiting_text(run):
+        reasons.append(Reason("waits_for_files", text, f"`shoal grow {run_text(run.number)} --end`: no more will come"))
     seen: set[str] = set()
     for array in run.arrays:
         if not array.todo:

@@ -59,6 +59,13 @@ def texts_of(value: Any, field: str, most: int) -> tuple[str, ...]:
     return found
 
 
+def texts_by_name(value: Any, field: str, most: int, limit: int) -> dict[str, str]:
+    """A bounded table of short texts."""
+    if not isinstance(value, dict) or len(value) > most:
+        raise BadInput(f"expected at most {most} names with texts", code="wrong_type", field=field)
+    return {short_text(name, field): short_text(text, f"{field}.{echo(name)}", limit) for name, text in value.items()}
+
+
 def paths(value: Any, field: str, most: int) -> tuple[str, ...]:
     """Names of files below the task's directory."""
     names = texts_of(value, field, most)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from datetime import datetime, timezone
-from typing import Any, Callable, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 from shoal.model import limits
 from shoal.model.blobs import is_digest
@@ -30,6 +30,9 @@ _ENV_RESERVED = ("LD_PRELOAD", "LD_AUDIT")
 _IMAGE = re.compile(r"[A-Za-z0-9/][A-Za-z0-9_./:@+-]{0,1023}")
 _LICENCE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _LICENCES = whole(1, 1_000_000)
+_CATEGORY = re.compile(r"([^%\s]+)%([1-9][0-9]{0,6})")
+_CODE = re.compile(r"-?[0-9]{1,3}")
+FINAL, SERVICE = "final", "service"  # roles of tasks in their run
 
 
 def text(limit: int) -> Reader:
@@ -111,6 +114,46 @@ def bad_variable(name: object) -> BadInput:
     """The refusal of a variable that no task may set."""
     hint = "letters, digits and _; not SHOAL_*, LD_PRELOAD, LD_AUDIT"
     return BadInput(f"{echo(name)!r} cannot be set", code="bad_env_name", field="env", hint=hint)
+
+
+class Category(NamedTuple):
+    """Tasks of a run of which only so many run at once."""
+
+    name: str
+    most: int
+
+
+def category(value: Any, field: str) -> Optional[Category]:
+    """`io%2`: a name, and how many of those that have it may run at once."""
+    found = _CATEGORY.fullmatch(short_text(value, field))
+    if found is None:
+        hint = "a name and a number, e.g. io%2: at most 2 of these tasks at once"
+        raise BadInput(f"{echo(value)!r} is not a category", code="range", field=field, hint=hint)
+    return Category(found[1], int(found[2]))
+
+
+def codes(value: Any, field: str) -> tuple[int, ...]:
+    """Exit codes; below 0: the number of a signal."""
+    given = value if isinstance(value, list) and len(value) <= limits.MAX_CODES else None
+    found = [int(one) if isinstance(one, str) and _CODE.fullmatch(one) else one for one in given or ()]
+    if given is None or any(type(one) is not int or not -limits.MAX_SIGNAL <= one <= 255 for one in found):
+        hint = f"at most {limits.MAX_CODES} whole numbers from 0 to 255, or -9 for signal 9"
+        raise BadInput(f"{echo(value)!r} are no exit codes", code="range", field=field, hint=hint)
+    return tuple(found)
+
+
+def flag(value: Any, field: str) -> bool:
+    """Yes or no."""
+    if not isinstance(value, bool):
+        raise BadInput("expected true or false", code="wrong_type", field=field)
+    return value
+
+
+def role(value: Any, field: str) -> str:
+    """What a task is to its run, if it is not simply a part of it."""
+    if value not in ("", FINAL, SERVICE):
+        raise BadInput(f"{echo(value)!r} is not a role", code="range", field=field, hint=f"one of: {FINAL}, {SERVICE}")
+    return str(value)
 
 
 def priority(value: Any, field: str) -> float:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from functools import cached_property, lru_cache
-from typing import Any, Optional
+from math import inf
+from typing import TYPE_CHECKING, Any, Optional
 
 from shoal.model import limits
 from shoal.model.lazy_dataclass import dataclass
@@ -18,7 +19,11 @@ from shoal.model.task.content import read_content
 from shoal.model.task.sweep import Sweep
 from shoal.model.task.task_field import Option, entry, fields_with, share_defaults, task_fields
 from shoal.model.task.units import Units, read_units
+from shoal.model.task.url_input import read_places
 from shoal.model.task.visible import read_visible
+
+if TYPE_CHECKING:
+    from shoal.model.task.rule import Rule
 
 OWN = "own"  # value of `cwd` that forces a directory of the task's own
 _WHEN = "it decides when the task runs, not what"
@@ -93,13 +98,22 @@ class Spec:
         f"{show_size(limits.MIN_STREAM)} to 1024 PiB",
         option=Option("SIZE", "Keep so much of each stream [default: 1G]."), functions="never", lease="same", same_result=_LIMIT)
     inputs: tuple[str, ...] = entry((), kind.TEXTS, read.texts(limits.MAX_FILES),
-        "Files the task reads. The command line checks that they are there. With `cwd = \"own\"` they are linked or copied in.",
+        "Files and directories the task reads, or URLs (`https://...`, `file:///...`, `root://...`, `s3://...`; with "
+        "`#sha256=HEX` checked). The command line checks that files are there, but for those that a task writes which this one "
+        "waits for. With `cwd = \"own\"`, with URLs, and where they are not seen, they are linked or copied in.",
         _LIST, option=Option("FILE", "A file the task reads (repeat for more).", "input"),
         functions="never", placeholders=True, lease="same")
     outputs: tuple[str, ...] = entry((), kind.TEXTS, read.files(limits.MAX_FILES),
-        "Files the task writes. If one is missing at the end, the task has failed (`output_missing`). "
+        "Files and directories the task writes. If one is missing at the end, the task has failed (`output_missing`). "
         'With `cwd = "own"` they are carried to the run\'s directory when the server has accepted the result.',
-        f"{_LIST}; relative, without `..`", option=Option("FILE", "A file it writes (repeat for more).", "output"),
+        f"{_LIST}; relative, without `..`", option=Option("FILE", "A file or directory it writes (repeat for more).", "output"),
+        functions="never", placeholders=True, lease="same")
+    store: dict[str, str] = entry(dict, kind.TABLE, read_places,
+        "Where outputs are stored instead of the run's directory, by their names in `outputs`: `file:///store/{x}.dat`, "
+        "`https://host/{x}.dat` (PUT), `root://host//{x}.dat`, any URL of fsspec such as `s3://bucket/{x}.dat`, or "
+        "`storage:{x}.dat`, which is in the site's own storage (`--storage`). The task has a directory of its own.",
+        f"{limits.MAX_FILES:,} outputs, each up to 4,096 bytes",
+        option=Option("OUTPUT=PLACE", "Store this output at a URL, or in storage:NAME (repeat for more)."),
         functions="never", placeholders=True, lease="same")
     cores: int = entry(1, kind.WHOLE, whole(1, limits.MAX_CORES),
         "Cores the task takes. Also its `OMP_NUM_THREADS`.", f"1 to {limits.MAX_CORES:,}",
@@ -133,6 +147,16 @@ class Spec:
         option=Option("N", "Try a failed task again, up to N times; more memory is no retry (--max-memory)."),
         keyword=True, queued=True,
         same_result="only failed attempts are followed by others")
+    unless_exit: tuple[int, ...] = entry((), kind.CODES, read.codes,
+        "Exit codes after which a failed attempt is not followed by another, whatever `retries` says; -9: ended by signal 9.",
+        f"{limits.MAX_CODES} codes, -{limits.MAX_SIGNAL} to 255",
+        option=Option("CODE", "Do not try again after this exit code (repeat for more)."),
+        same_result="only failed attempts are followed by others")
+    abort_on: tuple[int, ...] = entry((), kind.CODES, read.codes,
+        "Exit codes that end the whole run: what is left of it is cancelled, but for tasks with `role = \"final\"`. No retry "
+        "follows such an attempt.", f"{limits.MAX_CODES} codes, -{limits.MAX_SIGNAL} to 255",
+        option=Option("CODE", "Cancel the rest of the run after this exit code (repeat for more)."),
+        same_result="it decides what becomes of other tasks")
     rerun: Rerun = entry(Rerun.SAFE, kind.TEXT, read.rerun_class,
         "What may happen when the pilot is lost: see [states](states.md#re-run-classes).", "`safe`, `exclusive` or `never`",
         option=Option("CLASS", "If a pilot is lost: safe (run again), exclusive, never."),
@@ -140,6 +164,17 @@ class Spec:
     priority: float = entry(0.0, kind.NUMBER, read.priority,
         "Higher goes first among ready tasks. Equal ones go in the order of submission.", f"±{limits.MAX_PRIORITY:g}",
         option=Option("X", "Higher goes first."), keyword=True, queued=True, matching="key", same_result=_WHEN)
+    category: Optional[read.Category] = entry(None, kind.TEXT, read.category,
+        "A limit for some tasks of a run: of all with `\"io%2\"` at most 2 run at once.", "a name, `%`, 1 to 9,999,999",
+        same_result=_WHEN)
+    role: str = entry("", kind.TEXT, read.role,
+        "`\"final\"`: it starts when everything else of its run has ended, in whatever way, also by `abort_on` or `max_fail` "
+        "(not if the run itself is cancelled); it is told `SHOAL_FAILED`, `SHOAL_CANCELLED` and `SHOAL_SUCCEEDED`, how many "
+        "tasks did so. `\"service\"`: it runs beside the others and is stopped when they are over, which is then its success.",
+        "`final`, `service`; it waits for nothing, and no other task for it", lease="made", same_result=_WHEN)
+    noop: bool = entry(False, kind.FLAG, read.flag,
+        "It does nothing, on no pilot, and has succeeded as soon as what it waits for has: to tie many tasks to many others, or "
+        "to take a step out. It needs no command.")
     labels: dict[str, str] = entry(dict, kind.TABLE, read.labels,
         "Kept with the task.", f"{limits.MAX_LABELS} names", same_result="people read them, the task does not")
     params: Optional[Sweep] = entry(None, kind.PARAMS, read.sweep,
@@ -259,6 +294,11 @@ class Spec:
         object.__setattr__(made, "__dict__", values)
         return made
 
+    def due(self, created: float) -> float:
+        """When it is due in a run that was created then; endless if it has no deadline."""
+        delay, moment = self.deadline
+        return created + delay if delay is not None else moment if moment is not None else inf
+
     @cached_property
     def needs(self) -> Needs:
         """What it takes of a pilot."""
@@ -315,8 +355,19 @@ class Submission:
     key: str = ""  # idempotency
     labels: dict[str, str] = field(default_factory=dict)
     open: bool = False  # more tasks may be added until it is closed
+    reduce: dict[str, str] = field(default_factory=dict)  # names that tasks emit -> how their values are reduced
+    stated: Optional[float] = None  # the chance of meeting its deadline that its submitter was told
+    notify: tuple[str, ...] = ()  # URLs and commands that are told of its end, its first failure and a deadline at risk
+    until: str = ""  # the goal: once it holds of what was emitted, the rest of the run is not needed
+    plan: Optional[float] = None  # planned by the server first, and accepted by itself from this chance on
+    rules: tuple[Rule, ...] = ()  # that make more tasks of files
 
     @property
     def count(self) -> int:
         """How many tasks the run has."""
         return sum(spec.count for spec in self.specs)
+
+    @property
+    def checked(self) -> list[Spec]:
+        """Its tables, and for each rule one of the tasks that it makes: what expressions and needs are checked of."""
+        return [*self.specs, *(rule.example for rule in self.rules)]

@@ -84,6 +84,11 @@ class Sweep:
     axes: tuple[Axis, ...] = ()
     rows: Optional[tuple[dict[str, Value], ...]] = None
 
+    @cached_property
+    def is_counted(self) -> bool:
+        """True if all its values are numbers that are counted, none of which is long."""
+        return self.rows is None and all(isinstance(piece, Steps) for axis in self.axes for piece in axis.pieces)
+
     @property
     def count(self) -> int:
         """How many elements there are."""

@@ -32,11 +32,13 @@ class Kind:
 TEXT = Kind("text", str)
 WHOLE = Kind("whole number", int)
 NUMBER = Kind("number", float)
+FLAG = Kind("yes or no", bool)
 SIZE = Kind("size", Quantity)
 DURATION = Kind("duration", Optional[Quantity])
 MOMENT = Kind("duration or time", Optional[Quantity])
 EXPRESSION = Kind("text", str)  # parsed by `sched.expr` where it is given and where it is received
 TEXTS = Kind("list of texts", list[str], "many")
+CODES = Kind("list of whole numbers", list[Union[int, str]], "many")
 LINES = Kind("list of lines, or text", Union[str, list[str], None], "many")
 TABLE = Kind("table of texts", dict[str, str], "pairs")
 COUNTS = Kind("table of whole numbers, or list", Union[dict[str, int], list[str], None], "counts")

@@ -24,7 +24,8 @@ MOST_ENTRIES = 4_096  # entries of one directory that are looked at
 MAX_EVIDENCE = 1024
 NOT_VISIBLE = "not_visible"  # evidence of a pilot that gives an attempt back
 _MACHINE = re.compile(r"[0-9a-f]{16}")
-_WITNESSES = re.compile(r"(?:[0-9a-f]{16}(?:,[0-9a-f]{16})*)?")
+_WITNESSES = re.compile(r"(?:[0-9a-f]{16}(?:[.,][0-9a-f]{16})*)?")
+_BETWEEN = re.compile(r"[.,]")  # no comma is written any more: of a body they are counted, and each table has these
 
 
 class Evidence(NamedTuple):
@@ -41,7 +42,7 @@ class Evidence(NamedTuple):
     def text(self) -> str:
         """As it travels."""
         words = ("need" if self.is_needed else "want", "file" if self.is_file else "dir", self.machine, str(self.inode))
-        return " ".join([*words, self.digest or "-", ",".join(self.witnesses)]).rstrip()
+        return " ".join([*words, self.digest or "-", ".".join(self.witnesses)]).rstrip()
 
 
 class View(NamedTuple):
@@ -104,12 +105,12 @@ def parse_evidence(text: str, field: str = "visible") -> Evidence:
         and words[3].isascii() and words[3].isdigit() and len(words[3]) <= 20
         and (words[4] == "-" or is_digest(words[4]))
         and _WITNESSES.fullmatch(words[5]) is not None
-        and words[5].count(",") < MAX_WITNESSES
+        and len(_BETWEEN.findall(words[5])) < MAX_WITNESSES
     )  # fmt: skip
     if not right:
         hint = "the client writes it; leave the field out"
         raise BadInput(f"{echo(text)!r} is no evidence", code="bad_evidence", field=field, hint=hint)
-    witnesses = tuple(words[5].split(",")) if words[5] else ()
+    witnesses = tuple(_BETWEEN.split(words[5])) if words[5] else ()
     digest = "" if words[4] == "-" else words[4]
     return Evidence(words[0] == "need", words[1] == "file", words[2], int(words[3]), witnesses, digest)
 

@@ -16,8 +16,9 @@ from random import Random
 from typing import Any, Optional
 
 from shoal.model.ids import parse_attempt
-from shoal.model.limits import MAX_SIBLINGS
 from shoal.pilot.agent import events
+from shoal.pilot.agent.attachments import Attachments
+from shoal.pilot.agent.cache_changes import NO_CHANGES, CacheChanges
 from shoal.pilot.agent.events import Action, Event
 from shoal.pilot.agent.in_flight import InFlight
 from shoal.pilot.agent.lease_dedup import LeaseDedup
@@ -28,7 +29,17 @@ from shoal.pilot.agent.renewal import Renewal
 from shoal.pilot.agent.send_schedule import BATCH_DELAY, PIECE_DELAY, SendSchedule
 from shoal.pilot.agent.slots import RunningAttempt, Slots
 from shoal.wire.chunk import names
-from shoal.wire.messages import PROTOCOL, Capacity, Checkpoint, Exchange, FileAnswer, Lease, Order, Registered, Report
+from shoal.wire.messages import (
+    PROTOCOL,
+    Capacity,
+    Checkpoint,
+    Exchange,
+    FileAnswer,
+    Lease,
+    Order,
+    Registered,
+    Report,
+)
 
 FOREIGN_TRIES = 3  # an exchange that a proxy refuses is sent so often before it is divided
 
@@ -49,7 +60,9 @@ class Agent:
         self.outbox = Outbox(self.reports)
         self._renewal = Renewal()
         self._seen = LeaseDedup()
-        self._proofs = LeaseProofs()
+        self.proofs = LeaseProofs()
+        self.cache = CacheChanges()
+        self._incarnation = 0  # of the server that was told of the cache, and of what tasks emitted
         self._checkpoints = 0  # how many were saved so far, of all attempts
         self._ending: dict[str, str] = {}  # those of pieces that are being stopped, and why
         self._asked: dict[str, str] = {}  # those of pieces that the server wants back, unless they begin, and why
@@ -63,7 +76,8 @@ class Agent:
         self._has_signed_off = False  # the server knows that we leave and hold nothing
         self._renewing = ""  # we leave to become the pilot with this digest
         self._mute = False  # the server refuses us for good: nothing is sent any more
-        self._outlived: dict[str, None] = {}  # dead pilots of this host, not yet acknowledged by the server
+        self._attachments = Attachments()
+        self._window = events.Reserved(-1, 0, 0)  # of our mesh
         self._on: dict[type, Callable[[Any, float, list[Action]], None]] = {
             events.Joined: self._on_joined,
             events.Answered: self._on_answered,
@@ -78,14 +92,25 @@ class Agent:
             events.Wrote: self._on_wrote,
             events.Leave: self._on_leave,
             events.Fetched: lambda event, now, actions: self._renewal.take(event, now),
-            events.Noticed: lambda event, now, actions: self.outbox.tags.update(event.tags),
+            events.Noticed: self._on_noticed,
             events.Announced: self._on_announced,
+            events.Emitting: self._on_emitting,
+            events.CacheChanged: lambda event, now, actions: self.cache.change(event.added, event.removed),
             events.Outlived: self._on_outlived,
+            events.Accused: self._on_accused,
             events.Looked: self._on_looked,
+            events.Deliver: self._on_deliver,
             events.Waits: self._on_waits,
             events.Shortened: self._on_shortened,
+            events.Assigned: self._on_assigned,
+            events.Reserved: self._on_reserved,
             events.Tick: lambda event, now, actions: None,
         }
+
+    @property
+    def free(self) -> Capacity:
+        """Capacity that nothing here takes."""
+        return self._slots.free()
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Take an event; returns the actions to perform, in order."""
@@ -98,15 +123,22 @@ class Agent:
         if self._stop_at is not None and now >= self._stop_at:
             self._stop_at = None
             self._on_leave(events.Leave(self.leaving, now=True), now, actions)
-        begun = self._slots.begin(now)
-        actions += begun
-        if any(begin.lease.function or begin.lease.count > 1 for begin in begun):
-            self._schedule.add_start(now)
-        actions += self._slots.recall(now)
+        if self.waiting:
+            begun = self._slots.begin(now)
+            actions += begun
+            if any(begin.lease.function or begin.lease.count > 1 for begin in begun):
+                self._schedule.add_start(now)
+        if self.running:
+            actions += self._slots.recall(now)
         self._renew(now, actions)
         self._send(now, actions)
         self._maybe_finish(now, actions)
         return actions
+
+    def is_cut_off(self, now: float) -> bool:
+        """True if the server does not answer."""
+        is_silent = self._contact is not None and now - self._contact > 2.0 * self._beat
+        return self._in_flight.failed or self.registered is None or is_silent
 
     def deadline(self) -> Optional[float]:
         """When `Tick` is due at the latest."""
@@ -128,7 +160,7 @@ class Agent:
             times.append(renewal)
         if self._contact is not None and not self.running:
             hurried = self.leaving and (self._stop_all or self.outbox.is_empty)
-            limit = 2 * self._beat if hurried else patience(self.registered, self.outbox.unacknowledged)
+            limit = 2 * self._beat if hurried else self._patience()
             times.append(self._since() + limit + 0.01)
         if recall is not None:
             times.append(recall)
@@ -141,7 +173,10 @@ class Agent:
         self.registered = event.registered
         self._beat = event.registered.beat
         self._slots.takes_pieces = event.sees_logs
+        self.cache.forgotten()
+        self._incarnation = event.registered.incarnation
         self._registration.on_joined()
+        self.outbox.emit_again()
         self._failures = 0
         self._in_flight.clear()
         self._contact = now
@@ -160,9 +195,14 @@ class Agent:
         self._beat = reply.hold
         actions.append(events.Contact(self._contact))
         exchange = sent.exchange
-        self._proofs.answered(exchange)
-        for session in exchange.ended:
-            self._outlived.pop(session, None)
+        self.proofs.answered(exchange)
+        self.cache.settle(exchange)
+        if reply.incarnation != self._incarnation:
+            self._incarnation = reply.incarnation
+            self.cache.forgotten()  # the server started again, and remembers nothing that was not durable
+            self.outbox.emit_again()
+        self._schedule.urgent = self._schedule.urgent or self.cache.has_more(self._in_flight.underway)
+        actions += self._attachments.answered(exchange, reply)
         self._has_signed_off = bool(exchange.leaving) and not exchange.held
         actions += [events.Settle(*settled) for settled in self.outbox.settle_all(exchange, reply.verdicts)]
         if self.outbox.has_published:
@@ -198,17 +238,14 @@ class Agent:
         sent = self._in_flight.remove(event.seq, is_answered=False)
         assert sent is not None
         exchange = sent.exchange
-        if any(
-            (
-                exchange.reports,
-                exchange.batches,
-                exchange.tails,
-                exchange.tags,
-                exchange.published,
-                exchange.checkpoints,
-                exchange.files,
-            )
-        ):
+        has_content = any(
+            (exchange.reports, exchange.batches, exchange.tails, exchange.tags, exchange.published, exchange.emitted,
+             exchange.checkpoints, exchange.files)
+        )  # fmt: skip
+        self._attachments.refused()
+        if event.is_sure:
+            self.cache.refused(exchange, is_alone=not has_content)
+        if has_content:
             actions += self.outbox.reject(exchange, event.why, event.is_sure)
             self._schedule.urgent = True
         # Never at once: a short outage must not use up the tries of every report.
@@ -233,6 +270,15 @@ class Agent:
         if run is not None:
             self.outbox.publish((run.left or [event.attempt])[0], event.tags)  # of a piece, the one that runs
             self._schedule.add_tags(now)
+
+    def _on_emitting(self, event: events.Emitting, now: float, actions: list[Action]) -> None:
+        self.outbox.emit(event.attempt, event.text)
+        self._schedule.add_tags(now)
+
+    def _on_noticed(self, event: events.Noticed, now: float, actions: list[Action]) -> None:
+        self.outbox.tags.update(event.tags)
+        if "unfit" in event.tags:  # its tasks wait for nothing else
+            self._schedule.urgent = True
 
     def _on_waits(self, event: events.Waits, now: float, actions: list[Action]) -> None:
         if self._slots.set_waiting(event.attempt, event.call, event.is_waiting):
@@ -262,13 +308,21 @@ class Agent:
             self._give_back_all(self.leaving)
 
     def _on_outlived(self, event: events.Outlived, now: float, actions: list[Action]) -> None:
-        self._outlived.update(dict.fromkeys(event.sessions))
+        self._attachments.outlived(event.sessions)
+        self._schedule.urgent = True
+
+    def _on_accused(self, event: events.Accused, now: float, actions: list[Action]) -> None:
+        self._attachments.accuse(event.accusation)
+        self._schedule.urgent = True
+
+    def _on_deliver(self, event: events.Deliver, now: float, actions: list[Action]) -> None:
+        self._attachments.deliver(event.copies)
         self._schedule.urgent = True
 
     def _on_saved(self, event: events.Saved, now: float, actions: list[Action]) -> None:
         if event.attempt in self.running:  # else its report has the checkpoint
             self._checkpoints += 1
-            self.outbox.add_checkpoint(Checkpoint(event.attempt, event.files, self._checkpoints))
+            self.outbox.add_checkpoint(Checkpoint(event.attempt, event.files, self._checkpoints, event.emitted))
 
     def _on_wrote(self, event: events.Wrote, now: float, actions: list[Action]) -> None:
         self.outbox.add_tails(event.tails, event.more)
@@ -277,6 +331,7 @@ class Agent:
     def _on_ended(self, event: events.Ended, now: float, actions: list[Action]) -> None:
         self._changed_at = now
         self.outbox.add_tails(event.tails, event.more)  # also of other attempts
+        self.outbox.forget_emitted([event.report.attempt])
         run = self._slots.end(event.report.attempt, now)
         if run is None:
             return
@@ -308,6 +363,9 @@ class Agent:
         if run is None:
             return
         lent = run.lends
+        if self.outbox.has_emitted:
+            self.outbox.forget_emitted(names(event.batch) if event.batch is not None else [])
+            self.outbox.forget_emitted([report.attempt for report in event.reports])
         if event.batch is not None:
             run.done += event.batch.count
             self.outbox.add_batch(event.batch)
@@ -354,10 +412,24 @@ class Agent:
         elif event.checkpoint and not self._mute:
             actions += self._slots.checkpoint_all(event.why)
 
+    # --- the window of our mesh
+    def _on_assigned(self, event: events.Assigned, now: float, actions: list[Action]) -> None:
+        for lease in event.leases:
+            self._take(lease, 0.0)
+        self._changed_at = now
+
+    def _on_reserved(self, event: events.Reserved, now: float, actions: list[Action]) -> None:
+        self._schedule.urgent = self._schedule.urgent or event.seen != self._window.seen
+        self._window = event
+
+    def _patience(self) -> float:
+        """Seconds to go on without contact: as long as with reports, while tasks may still come."""
+        return patience(self.registered, self.outbox.unacknowledged or self._window.reserve)
+
     # --- leases and orders
     def _take(self, lease: Lease, age: float) -> None:
         new, again = self._seen.take(lease)
-        self._proofs.take(lease)
+        self.proofs.take(lease)
         refused = ""
         if self.leaving:
             refused = self.leaving
@@ -428,7 +500,7 @@ class Agent:
 
     def _renew(self, now: float, actions: list[Action]) -> None:
         """While idle, fetch the pilot that the server wants us to be; once it is here, leave to become it."""
-        if not self._is_idle():
+        if not self._renewal.is_wanted or not self._is_idle():
             return
         digest = self._renewal.fetch(now)
         if digest:
@@ -445,23 +517,32 @@ class Agent:
         if self.registered is None:
             actions += self._registration.begin(now)
             return
-        actions += [events.Send(exchange) for exchange in self._in_flight.due(now)]
+        actions += [events.Send(exchange, itself=True) for exchange in self._in_flight.due(now)]
         if self._in_flight.failed:
             return  # the server does not answer: nothing else until the first retry gets through
         if now < self._quiet_until:
             return
         self._quiet_until = 0.0
-        due = self._schedule.is_due(now) or self.outbox.has_tail(self._in_flight.underway)
-        due = due or self.outbox.has_checkpoint(self._in_flight.underway)
+        underway = self._in_flight.underway
+        due = self._schedule.is_due(now) or self.outbox.has_tail(underway) or self.outbox.has_checkpoint(underway)
         if due and self._in_flight.has_capacity and not self._in_flight.carries:
-            actions.append(events.Send(self._exchange(now)))
+            actions.append(events.Send(self._exchange(now), self._goes_itself))
         if self._in_flight.may_poll(self._registration.is_new) and now >= self._schedule.poll_at:
-            actions.append(events.Send(self._exchange(now, is_poll=self._in_flight.carries)))
+            actions.append(events.Send(self._exchange(now, is_poll=self._in_flight.carries), self._goes_itself))
+
+    @property
+    def _goes_itself(self) -> bool:
+        """True if no leader may come between us and the server: at a farewell, and while we have what must not run twice, of
+        which the time without contact counts."""
+        return bool(self.leaving) or self._slots.holds_unsafe
 
     def _exchange(self, now: float, is_poll: bool = False) -> Exchange:
         """Make the next exchange: with everything to send, or only to wait for work beside one with reports."""
         assert self.registered is not None
-        content = NOTHING if is_poll else self.outbox.pack(self._in_flight.underway)
+        underway = self._in_flight.underway
+        content = NOTHING if is_poll else self.outbox.pack(underway)
+        is_apart = self.outbox.has_suspect and not is_poll  # a report may be sent alone
+        cache = NO_CHANGES if is_apart else self.cache.pack(underway, is_alone=content == NOTHING)
         exchange = Exchange(
             PROTOCOL,
             self.registered.pilot,
@@ -472,10 +553,21 @@ class Agent:
             self._slots.held(now) + self.outbox.held(),
             leaving=self.leaving,
             nonce=nonce(self.rng),
-            proofs=self._proofs.to_send(),
-            ended=list(self._outlived)[:MAX_SIBLINGS],
+            proofs=self.proofs.to_send(),
             waits=self._slots.lending(),
-            **content._asdict(),
+            window=self._window.window,
+            window_seen=self._window.seen,
+            reports=content.reports,
+            batches=content.batches,
+            tags=content.tags,
+            tails=content.tails,
+            published=content.published,
+            checkpoints=content.checkpoints,
+            files=content.files,
+            emitted=content.emitted,
+            cached=cache.cached,
+            uncached=cache.uncached,
+            **self._attachments.pack(with_copies=not (is_poll or is_apart)),
         )
         self._in_flight.add(exchange, now)
         if is_poll:
@@ -493,7 +585,7 @@ class Agent:
                 self._end(actions, 0, self.leaving)
             elif self._mute or (self._stop_all and away):
                 self._end(actions, 4, f"{self.leaving}; {self.outbox.unacknowledged} reports could not be delivered")
-        if not self.ended and not self.running and silence > patience(self.registered, self.outbox.unacknowledged):
+        if not self.ended and not self.running and silence > self._patience():
             self._end(actions, 4, f"no contact with the server for {silence:.0f} s")
 
     def _since(self) -> float:

@@ -7,6 +7,7 @@ from typing import Optional, Union
 
 from shoal.model.lazy_dataclass import dataclass
 from shoal.wire.messages import (
+    Accusation,
     Batch,
     Exchange,
     FileAnswer,
@@ -17,6 +18,7 @@ from shoal.wire.messages import (
     Registered,
     Reply,
     Report,
+    Sealed,
     TagValue,
 )
 
@@ -91,6 +93,15 @@ class Saved:
 
     attempt: str
     files: dict[str, str]
+    emitted: str = ""  # what it had emitted by then
+
+
+@dataclass(frozen=True)
+class Emitting:
+    """What a running attempt has emitted so far, reduced."""
+
+    attempt: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -148,10 +159,32 @@ class Outlived:
 
 
 @dataclass(frozen=True)
+class Accused:
+    """A peer gave wrong bytes again and again."""
+
+    accusation: Accusation
+
+
+@dataclass(frozen=True)
+class Deliver:
+    """Copies of others' reports, to be brought to the server with the next exchange."""
+
+    copies: tuple[Sealed, ...]
+
+
+@dataclass(frozen=True)
 class Noticed:
     """Tags of this pilot changed."""
 
     tags: dict[str, TagValue]
+
+
+@dataclass(frozen=True)
+class CacheChanged:
+    """Files came into the cache of this host, each with its size, or left it."""
+
+    added: tuple[tuple[str, int], ...]
+    removed: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -184,9 +217,26 @@ class Tick:
     """Time passed."""
 
 
+@dataclass(frozen=True)
+class Assigned:
+    """Tasks of the window of our mesh were given to us, while the server is away."""
+
+    leases: tuple[Lease, ...]
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """The window of our mesh changed: what our exchanges say of it, and how many tasks of it may still come to us."""
+
+    window: int
+    seen: int
+    reserve: int
+
+
 Event = Union[
     Joined, Answered, NoAnswer, Outdated, Rejected, Disowned, Started, Ended, Saved, Called, Wrote, Leave, Fetched,
-    Noticed, Announced, Outlived, Looked, Waits, Shortened, Tick,
+    Noticed, Announced, Emitting, Accused, CacheChanged, Outlived, Looked, Waits, Shortened, Deliver, Assigned, Reserved,
+    Tick,
 ]  # fmt: skip
 
 
@@ -201,9 +251,10 @@ class Join:
 
 @dataclass(frozen=True)
 class Send:
-    """Send an exchange."""
+    """Send an exchange; `itself`: to the server, and not by way of the leader of our mesh."""
 
     exchange: Exchange
+    itself: bool = False
 
 
 @dataclass(frozen=True)
@@ -285,6 +336,13 @@ class Settle:
 
 
 @dataclass(frozen=True)
+class Delivered:
+    """The server has these reports of others: they need not be kept any longer."""
+
+    copies: tuple[Sealed, ...]
+
+
+@dataclass(frozen=True)
 class Contact:
     """The last contact with the server; from then on the guard counts the time of exclusive tasks without contact."""
 
@@ -300,4 +358,6 @@ class Finish:
     renew: str = ""
 
 
-Action = Union[Join, Send, Begin, Stop, Recall, Shorten, Signal, Watch, Look, Fetch, Complain, Settle, Contact, Finish]
+Action = Union[
+    Join, Send, Begin, Stop, Recall, Shorten, Signal, Watch, Look, Fetch, Complain, Settle, Delivered, Contact, Finish
+]

@@ -20,14 +20,10 @@ class SentExchange:
 
     exchange: Exchange
     sent_at: float
+    carries: bool  # something in it must be durable before it is answered: reports or checkpoints
     retry_at: Optional[float] = None  # set: it failed and is sent again then
     not_before: float = 0.0  # the server asked for no retry before this time
     foreign: int = 0  # refusals that did not come from the server itself
-
-    @property
-    def carries(self) -> bool:
-        """True if something in it must be durable before it is answered: reports or checkpoints."""
-        return bool(self.exchange.reports or self.exchange.batches or self.exchange.checkpoints)
 
 
 class InFlight:
@@ -37,6 +33,7 @@ class InFlight:
     def __init__(self) -> None:
         self._all: OrderedDict[int, SentExchange] = OrderedDict()
         self._last = self._answered = 0
+        self._has_retries = False  # False: none waits to be sent again, which is asked many times for each exchange
 
     def __contains__(self, seq: int) -> bool:
         return seq in self._all
@@ -59,13 +56,15 @@ class InFlight:
     @property
     def carries(self) -> bool:
         """True if one of them brings reports."""
-        return any(sent.carries for sent in self._all.values())
+        return True in [sent.carries for sent in self._all.values()]
 
     def may_poll(self, is_new: bool) -> bool:
         """True if an exchange that only waits for work may be sent too. A server that has just registered us must
         first get the reports that we had, so nothing overtakes them."""
-        polls = any(not sent.carries for sent in self._all.values())
-        return self.has_capacity and not polls and not (is_new and self._all)
+        if not self._all:
+            return True
+        polls = False in [sent.carries for sent in self._all.values()]
+        return not polls and self.has_capacity and not is_new
 
     @property
     def failed(self) -> bool:
@@ -79,7 +78,8 @@ class InFlight:
 
     def add(self, exchange: Exchange, now: float) -> None:
         """Record an exchange that is sent now."""
-        self._all[exchange.seq] = SentExchange(exchange, now)
+        carries = bool(exchange.reports or exchange.batches or exchange.checkpoints or exchange.sealed)
+        self._all[exchange.seq] = SentExchange(exchange, now, carries)
 
     def remove(self, seq: int, is_answered: bool = True) -> Optional[SentExchange]:
         """Remove an answered or refused exchange; None if it was already removed."""
@@ -98,6 +98,7 @@ class InFlight:
         sent = self._all.get(seq)
         if sent is not None:
             sent.retry_at, sent.not_before = retry_at, not_before
+            self._has_retries = True
 
     def postpone_foreign(self, seq: int, retry_at: float, most: int) -> bool:
         """A proxy refused it: send it again, at most so many times; False if that is used up."""
@@ -106,16 +107,21 @@ class InFlight:
             return False
         sent.foreign += 1
         sent.retry_at = retry_at
+        self._has_retries = True
         return True
 
     def retry_now(self, now: float) -> None:
         """The server answers again: no reason to wait."""
+        if not self._has_retries:
+            return
         for sent in self._all.values():
             if sent.retry_at is not None:
                 sent.retry_at = max(now, sent.not_before)
 
     def due(self, now: float) -> list[Exchange]:
         """Take those that are to be sent again now."""
+        if not self._has_retries:
+            return []
         found = [sent for sent in self._all.values() if sent.retry_at is not None and now >= sent.retry_at]
         for sent in found:
             sent.retry_at, sent.sent_at = None, now
@@ -123,4 +129,8 @@ class InFlight:
 
     def times(self) -> list[float]:
         """When some are to be sent again."""
-        return [sent.retry_at for sent in self._all.values() if sent.retry_at is not None]
+        if not self._has_retries:
+            return []
+        found = [sent.retry_at for sent in self._all.values() if sent.retry_at is not None]
+        self._has_retries = bool(found)
+        return found

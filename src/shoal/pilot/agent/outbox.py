@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from shoal.model.limits import (
     MAX_BODY,
+    MAX_EMITS,
     MAX_FILE_ANSWERS,
     MAX_PEEKS,
     MAX_REPORTS,
@@ -31,6 +32,7 @@ from shoal.wire.chunk import names
 from shoal.wire.messages import (
     Batch,
     Checkpoint,
+    Emitted,
     Exchange,
     FileAnswer,
     Held,
@@ -43,6 +45,7 @@ from shoal.wire.messages import (
 
 TAIL_BYTES = 24 * MAX_TAIL  # of all tails in an exchange, encoded as JSON: 1.5 MiB
 REPORT_BYTES = MAX_BODY // 8
+EMITTED_BYTES = 512 * 1024  # of what running attempts emitted, per exchange
 MAX_PUBLISHED = 256  # published tags per exchange
 PUBLISHED_KEPT = 4096  # published tags of all tasks that are kept while the server is away
 MAX_SAVED = 64  # checkpoints per exchange
@@ -59,9 +62,10 @@ class ExchangeContent(NamedTuple):
     published: list[Published]
     checkpoints: list[Checkpoint]
     files: list[FileAnswer]
+    emitted: list[Emitted]
 
 
-NOTHING = ExchangeContent([], [], {}, [], [], [], [])
+NOTHING = ExchangeContent([], [], {}, [], [], [], [], [])
 
 
 class Outbox:
@@ -74,6 +78,8 @@ class Outbox:
         # By run and name, in the order of writing: the last value counts.
         self._published: OrderedDict[tuple[str, str], tuple[str, TagValue]] = OrderedDict()
         self._counts: Counter[str] = Counter()  # of them, by run
+        self._emitting: dict[str, str] = {}  # what running attempts emitted so far
+        self._emitted: OrderedDict[str, None] = OrderedDict()  # those of them that are in no exchange since it changed
         self._checkpoints: OrderedDict[str, Checkpoint] = OrderedDict()  # the newest of each attempt
         self._files: deque[FileAnswer] = deque(
             maxlen=MAX_PEEKS
@@ -98,6 +104,11 @@ class Outbox:
         """Bytes of tails that may be added: enough for two exchanges is kept, the rest stays in its files."""
         return max(0, 2 * TAIL_BYTES - sum(weight for _, weight in self._tails))
 
+    @property
+    def has_suspect(self) -> bool:
+        """True if a report may have been the reason for a refusal, and is sent alone."""
+        return bool(self._suspects)
+
     def add_batch(self, batch: Batch) -> None:
         """Add calls that succeeded, cut into batches that fit into an exchange."""
         for one in cut(batch, REPORT_BYTES):
@@ -120,8 +131,28 @@ class Outbox:
 
     @property
     def has_published(self) -> bool:
-        """True if published tags are in no exchange yet."""
-        return bool(self._published)
+        """True if published tags, or emitted values, are in no exchange yet."""
+        return bool(self._published or self._emitted)
+
+    @property
+    def has_emitted(self) -> bool:
+        """True if some running attempt has emitted values."""
+        return bool(self._emitting)
+
+    def emit(self, attempt: str, text: str) -> None:
+        """Replace what an attempt that runs has emitted so far."""
+        self._emitting[attempt] = text
+        self._emitted[attempt] = None
+
+    def forget_emitted(self, attempts: Iterable[str]) -> None:
+        """These are over: what they emitted in all is in their reports, if it counts."""
+        for attempt in attempts:
+            self._emitting.pop(attempt, None)
+            self._emitted.pop(attempt, None)
+
+    def emit_again(self) -> None:
+        """Send everything once more: the server has forgotten it."""
+        self._emitted.update(dict.fromkeys(self._emitting))
 
     def add_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Add a checkpoint; it replaces an older one of the attempt that was not sent yet."""
@@ -139,6 +170,8 @@ class Outbox:
 
     def held(self) -> list[Held]:
         """Attempts that are done and not acknowledged, as exchanges list them."""
+        if not (self.reports or self.batches):
+            return []
         held = [Held(attempt, "done") for attempt in self.reports]
         return held + [Held(batch.attempt, "done", batch.count) for batch in self.batches.values()]
 
@@ -154,6 +187,8 @@ class Outbox:
     def settle_all(self, exchange: Exchange, verdicts: Sequence[Verdict]) -> list[tuple[str, bool]]:
         """Remove what an acknowledged exchange carried; returns the attempts of which files may be left, and whether
         their reports were accepted."""
+        if not (exchange.reports or exchange.batches):
+            return []
         attempts = [report.attempt for report in exchange.reports]
         for batch in exchange.batches:
             if self.batches.pop(batch.attempt, None) is None:
@@ -164,18 +199,30 @@ class Outbox:
         return [(attempt, attempt in accepted) for attempt in settled]
 
     # --- packing
+    @property
+    def _has_nothing(self) -> bool:
+        kept = self.reports or self.batches or self.tags or self._published or self._emitted
+        return not (kept or self._checkpoints or self._files or self._tails)
+
     def has_report(self, underway: Sequence[Exchange]) -> bool:
         """True if a report is in no exchange yet."""
+        if not (self.reports or self.batches):
+            return False
         sent = sum(len(exchange.reports) + sum(b.count for b in exchange.batches) for exchange in underway)
         return self.unacknowledged > sent
 
     def has_tail(self, underway: Sequence[Exchange]) -> bool:
         """True if a piece of a stream can be sent now."""
+        if not self._tails:
+            return False
         sent = _streams(underway)
         return any((tail.attempt, tail.stream) not in sent for tail, _ in self._tails)
 
     def pack(self, underway: Sequence[Exchange]) -> ExchangeContent:
         """Take the content of the next exchange."""
+        if self._has_nothing:
+            self._is_others_turn = False
+            return NOTHING
         sent = {report.attempt for exchange in underway for report in exchange.reports}
         for exchange in underway:
             for batch in exchange.batches:
@@ -188,22 +235,28 @@ class Outbox:
         tags, self.tags = self.tags, {}
         reports, batches = self._pack_reports(sent)
         published = [] if any(exchange.published for exchange in underway) else self._pack_published()
-        tails, checkpoints = self._pack_tails(_streams(underway)), self._next_checkpoints(underway)
+        tails = self._pack_tails(_streams(underway)) if self._tails else []
+        checkpoints = self._next_checkpoints(underway)
         for one in checkpoints:
             del self._checkpoints[one.attempt]
         files = [self._files.popleft() for _ in range(min(MAX_FILE_ANSWERS, len(self._files)))]
-        return ExchangeContent(reports, batches, tags, tails, published, checkpoints, files)
+        emitted = [] if any(exchange.emitted for exchange in underway) else self._pack_emitted()
+        return ExchangeContent(reports, batches, tags, tails, published, checkpoints, files, emitted)
 
     def has_checkpoint(self, underway: Sequence[Exchange]) -> bool:
         """True if a checkpoint can be sent now."""
         return bool(self._next_checkpoints(underway))
 
     def _next_checkpoints(self, underway: Sequence[Exchange]) -> list[Checkpoint]:
+        if not self._checkpoints:
+            return []
         sent = {one.attempt for exchange in underway for one in exchange.checkpoints}
         return [one for attempt, one in self._checkpoints.items() if attempt not in sent][:MAX_SAVED]
 
     def _pack_published(self) -> list[Published]:
         packed: list[Published] = []
+        if not self._published:
+            return packed
         for _ in range(min(MAX_PUBLISHED, len(self._published))):
             (run, name), (attempt, value) = self._published.popitem(last=False)
             self._counts[run] -= 1
@@ -211,6 +264,15 @@ class Outbox:
                 packed.append(Published(attempt, {}))
             packed[-1].tags[name] = value
         self._counts += Counter()  # removes the zeros
+        return packed
+
+    def _pack_emitted(self) -> list[Emitted]:
+        packed: list[Emitted] = []
+        bytes_ = 0
+        while self._emitted and len(packed) < MAX_EMITS and bytes_ < EMITTED_BYTES:
+            attempt, _ = self._emitted.popitem(last=False)
+            packed.append(Emitted(attempt, self._emitting[attempt]))
+            bytes_ += len(packed[-1].text)
         return packed
 
     def _pack_reports(self, sent: set[str]) -> tuple[list[Report], list[Batch]]:
@@ -226,7 +288,7 @@ class Outbox:
         for attempt, report in self.reports.items():
             if attempt not in sent:
                 bytes_ += 500 + len(report.last_line) + len(report.stderr_tail) + sum(map(len, report.new_files))
-                bytes_ += len(report.result)
+                bytes_ += len(report.result) + len(report.emitted)
                 count += 1
                 if (packed or batches) and (count > MAX_REPORTS or bytes_ > REPORT_BYTES):
                     break
@@ -256,6 +318,7 @@ class Outbox:
             self.tags = {**exchange.tags, **self.tags}
             self._put_back_published(exchange.published)
             self._files.extendleft(reversed(exchange.files))
+            self._emitted.update({one.attempt: None for one in exchange.emitted if one.attempt in self._emitting})
             for one in exchange.checkpoints:
                 self._checkpoints.setdefault(one.attempt, one)  # unless there is a newer one
 
@@ -278,7 +341,8 @@ class Outbox:
             for attempt in names(batch):
                 self._suspects.setdefault(attempt, 0)
         self._is_others_turn = True
-        beside = exchange.batches or exchange.tails or exchange.tags or exchange.published or exchange.checkpoints
+        beside = bool(exchange.batches or exchange.tails or exchange.tags or exchange.published)
+        beside = beside or bool(exchange.checkpoints or exchange.emitted)
         is_alone = len(exchange.reports) == 1 and not beside
         refused = exchange.reports[0].attempt if is_alone else ""
         if refused not in self._suspects:

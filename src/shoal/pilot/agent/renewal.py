@@ -31,6 +31,11 @@ class Renewal:
             self._wanted, self._retry_at = digest, 0.0
             self.ready, self._is_pending = "", False
 
+    @property
+    def is_wanted(self) -> bool:
+        """True if the server wants another pilot here."""
+        return bool(self._wanted)
+
     def fetch(self, now: float) -> str:
         """The digest of the zip to fetch now; empty if there is none."""
         if not self._wanted or self.ready or self._is_pending or now < self._retry_at:

@@ -44,13 +44,19 @@ class SendSchedule:
 
     def on_answered(self, now: float, leases: Sequence[Lease]) -> None:
         """A reply came: ask for more work at once, or a little later."""
-        is_late = 0 < sum(lease.count for lease in leases) <= FEW and all(lease.function for lease in leases)
+        is_late = bool(leases) and all(lease.function for lease in leases) and sum(x.count for x in leases) <= FEW
         self.poll_at = now + POLL_DELAY if is_late else now
 
     def is_due(self, now: float) -> bool:
         """True if something must be sent now."""
-        times = (self._start_at, self._report_at, self._tags_at)
-        return self.urgent or any(at is not None and now >= at for at in times)
+        if self.urgent:
+            return True
+        starts, reports, tags = self._start_at, self._report_at, self._tags_at
+        return (
+            (starts is not None and now >= starts)
+            or (reports is not None and now >= reports)
+            or (tags is not None and now >= tags)
+        )
 
     def on_sent(self, now: float, has_more: bool, has_unreported: bool) -> None:
         """Everything was sent, except reports that did not fit and the starts of calls that have only just begun."""

@@ -94,6 +94,12 @@ class Slots:
         """True if this pilot is large enough."""
         return room.cores <= self.room.cores and room.gpus <= self.room.gpus
 
+    @property
+    def holds_unsafe(self) -> bool:
+        """True if something is here that must not run twice."""
+        leases = (*self.waiting, *(run.lease for run in self.running.values()))
+        return any(lease.rerun != "safe" for lease in leases)
+
     def held(self, now: float) -> list[Held]:
         """Everything here, as exchanges list it. One of a piece is listed as running only if it takes a while."""
         held = [Held(lease.attempt, "leased", lease.count) for lease in self.waiting]
@@ -118,24 +124,29 @@ class Slots:
 
     def has_unreported(self, now: float) -> bool:
         """True if one of a piece runs whose start was not yet reported."""
-        return any(run.is_piece and now < run.since + REPORT_AFTER for run in self.running.values())
+        return True in [run.is_piece and now < run.since + REPORT_AFTER for run in self.running.values()]
 
     def free(self) -> Capacity:
         """Capacity that neither running nor waiting attempts take."""
-        taken = [(run.lease.room, 1) for run in self.running.values()]  # also those that are queued in the guard
-        taken += [(lease.room, lease.count) for lease in self.waiting]
-        lent = sum(run.lease.room.cores for run in self.running.values() if run.lends)
-        return Capacity(
-            min(self.room.cores, max(0, self.room.cores + lent - sum(r.cores * n for r, n in taken))),
-            max(0, self.room.memory - sum(r.memory * n for r, n in taken)),
-            max(0, self.room.disk - sum(r.disk * n for r, n in taken)),
-            max(0, self.room.gpus - sum(r.gpus * n for r, n in taken)),
-        )
+        whole = self.room
+        cores, memory, disk, gpus = whole.cores, whole.memory, whole.disk, whole.gpus
+        taken = [
+            (run.lease.room, 0 if run.lends else 1, 1) for run in self.running.values()
+        ]  # also queued in the guard
+        taken += [(lease.room, lease.count, lease.count) for lease in self.waiting]
+        for room, wide, count in taken:
+            cores -= room.cores * wide
+            memory -= room.memory * count
+            disk -= room.disk * count
+            gpus -= room.gpus * count
+        return Capacity(max(0, cores), max(0, memory), max(0, disk), max(0, gpus))
 
     def begin(self, now: float) -> list[Begin]:
         """Start waiting leases in order while they fit; smaller ones never overtake the first, unless an attempt waits
         for other tasks: the first may need what that one keeps, and the others be what it waits for."""
         begun: list[Begin] = []
+        if not self.waiting:
+            return begun
         while (at := next(self._beginnable(), None)) is not None:
             cores = self.room.cores - sum(run.cores for run in self.running.values())
             if not self._fits(self.waiting[at].room, cores):
@@ -254,12 +265,13 @@ class Slots:
         long one, while another slot is idle or something of greater precedence waits. Pieces are taken back, and what
         runs of them ends with the command at hand, also if nobody else has a use for the slot: the server may have; and
         at once if something of greater precedence waits."""
+        found: list[Union[Recall, Shorten]] = []
+        heads = self._heads_with_more()
+        if not heads:
+            return found
         is_pressed = self._is_pressed()
         is_wanted = is_pressed or self._is_idle()
-        found: list[Union[Recall, Shorten]] = []
-        for head in list(self.running.values()):
-            if head.after:
-                continue
+        for head in heads:
             is_late = now >= head.since + LONG
             is_over = is_pressed or is_late
             if head.is_piece and not head.lease.function and is_over and not head.is_recalled and len(head.left) > 1:
@@ -273,13 +285,18 @@ class Slots:
                 run = self.running.get(run.behind)
         return found
 
+    def _heads_with_more(self) -> list[RunningAttempt]:
+        """What runs and is the first of several: of a piece, or of a queue in the guard."""
+        return [run for run in self.running.values() if not run.after and (run.behind or run.is_piece)]
+
     def recall_at(self) -> Optional[float]:
         """When some may have to be recalled."""
+        heads = self._heads_with_more()
+        if not heads:
+            return None
         is_wanted = self._is_idle() or self._is_pressed()
         times = []
-        for head in self.running.values():
-            if head.after:
-                continue
+        for head in heads:
             behind = self.running.get(head.behind)
             has_rest = head.is_piece and not head.lease.function and not head.is_recalled and len(head.left) > 1
             has_queue = behind is not None and not behind.is_recalled and (is_wanted or behind.is_piece)

@@ -13,7 +13,8 @@ from typing import Optional
 
 from shoal.model.blobs import digest_of
 from shoal.pilot.commands.files import StageError, open_below, put_below
-from shoal.pilot.uplink.blobs import Blobs, NoBlob
+from shoal.pilot.files.fetch import NoBlob
+from shoal.pilot.uplink.blobs import Blobs
 from shoal.wire.http.blob_transfer import CHECKPOINT
 
 WINDOW = 30.0  # seconds for which a pilot that leaves tries to store checkpoints, after the grace of its tasks

@@ -24,9 +24,10 @@ from shoal.pilot.agent.events import Event, Saved
 from shoal.pilot.commands.checkpoint import PIECE, Look, look
 from shoal.pilot.commands.files import StageError, open_below, remove_tree
 from shoal.pilot.commands.staging import Prepared
+from shoal.pilot.files.fetch import NoBlob
 from shoal.pilot.guard import proctree
 from shoal.pilot.host.file_threads import FileThreads
-from shoal.pilot.uplink.blobs import Blobs, NoBlob
+from shoal.pilot.uplink.blobs import Blobs
 from shoal.wire.http.blob_transfer import CHECKPOINT
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from shoal.pilot.commands.files import NoSpace, StageError, size_of
 from shoal.pilot.commands.staging import Prepared, Staging
 from shoal.pilot.host import disk_space
 from shoal.pilot.uplink.blobs import Blobs
-from shoal.wire.messages import GO_ON_LATER, Report
+from shoal.wire.messages import GO_ON_LATER, Report, Step
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class End:
     def is_slow(self) -> bool:
         """True if there are files to move or to remove."""
         made, lease = self.made, self.made.lease
-        return bool(made.own_dir or lease.container) or (bool(lease.checkpoint) and self._may_go_on)
+        return bool(made.own_dir or lease.container or lease.sent_on) or (bool(lease.checkpoint) and self._may_go_on)
 
     @property
     def _may_go_on(self) -> bool:
@@ -59,14 +59,23 @@ class End:
             if made.lease.checkpoint and self._may_go_on and report.cause != "host_unfit":
                 report = self._keep(report, blobs)
             elif report.outcome == "succeeded":
+                out = time.monotonic()
                 kept = stage.collect(made, blobs)
                 report = replace(report, result=kept) if kept else report
+                if made.lease.measure:
+                    report = replace(report, sizes=stage.sizes(made, kept))
+                if made.own_dir:
+                    moved = stage.moved_out(made, kept)
+                    steps = Step("run", report.duration), Step("stage_out", time.monotonic() - out, *moved)
+                    report = replace(report, steps=[*made.steps, *steps])
         except NoSpace as error:
             report = replace(report, outcome="returned", cause=error.cause, message=str(error), evidence="no_space")
         except StageError as error:
             report = replace(report, outcome="failed", cause=error.cause, message=str(error))
         except (ValueError, OSError) as error:
             report = replace(report, outcome="failed", cause="stage_out", message=str(error))
+        if made.own_dir and not report.steps:
+            report = replace(report, steps=[*made.steps, Step("run", report.duration)])
         if made.own_dir or report.files or self.staged:
             report = replace(report, staging=self.staged + time.monotonic() - began)
         return report

@@ -15,6 +15,7 @@ from dataclasses import field, replace
 from functools import partial
 from typing import Optional, Union
 
+from shoal.model.errors import ShoalError
 from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_STDERR_TAIL
 from shoal.model.task.visible import NOT_VISIBLE
@@ -37,7 +38,7 @@ from shoal.pilot.agent.guard_queue import may_queue
 from shoal.pilot.commands import streams
 from shoal.pilot.commands.checkpoint_watch import CheckpointWatch
 from shoal.pilot.commands.ending import End
-from shoal.pilot.commands.files import NoSpace, NotVisible, StageError
+from shoal.pilot.commands.files import NoSpace, NotSent, NotVisible, StageError, TooLarge
 from shoal.pilot.commands.pieces import CommandPiece
 from shoal.pilot.commands.staging import Prepared, Staging
 from shoal.pilot.executor import GUARD_GONE, given_back
@@ -49,7 +50,7 @@ from shoal.pilot.host.file_threads import FileThreads
 from shoal.pilot.uplink.blobs import Blobs
 from shoal.pilot.uplink.log_upload import LogUpload
 from shoal.wire.chunk import single
-from shoal.wire.messages import Lease, Registered, Report
+from shoal.wire.messages import TOO_LARGE, Lease, Registered, Report
 
 log = logging.getLogger(__name__)
 
@@ -269,7 +270,7 @@ class CommandExecutor:
             made = self._stage.prepare(here.lease, gpus, self._blobs)
         except (StageError, OSError) as error:
             return error
-        except ValueError as error:  # a name that no file can have
+        except (ValueError, ShoalError) as error:  # a name that no file can have, or a place that is none
             return StageError("stage_in", str(error))
         if made.own_dir or here.lease.restored:
             here.staged = time.monotonic() - began
@@ -292,7 +293,8 @@ class CommandExecutor:
         elif isinstance(made, NotVisible):
             self._end(here, Report(lease.attempt, "returned", message=str(made), evidence=NOT_VISIBLE))
         elif isinstance(made, StageError):
-            self._end(here, Report(lease.attempt, "failed", made.cause, str(made)))
+            evidence = TOO_LARGE if isinstance(made, TooLarge) else NOT_VISIBLE if isinstance(made, NotSent) else ""
+            self._end(here, Report(lease.attempt, "failed", made.cause, str(made), evidence=evidence))
         elif isinstance(made, OSError):
             self._give_back(here, f"host_unfit: cannot prepare in {self._work}: {made.strerror}")
         else:

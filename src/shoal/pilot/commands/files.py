@@ -10,13 +10,17 @@ import contextlib
 import errno
 import os
 import shutil
+import socket
 import stat
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
+from shoal.model.file_names import beside
 from shoal.pilot.commands.streams import remove
+from shoal.pilot.files.parts import Held
 from shoal.pilot.host import disk_space
 
+LINKED = 1 << 20  # bytes; a smaller file is copied, and the task may write to it
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -37,6 +41,22 @@ class NoSpace(StageError):
         super().__init__("host_unfit", disk_space.no_space(folder, error.errno or 0, doing))
 
 
+class TooLarge(StageError):
+    """An input does not fit on this host, which is fit for other tasks."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__("stage_in", f"input {path} is too large for {socket.gethostname()}: {why}")
+
+
+class NotSent(StageError):
+    """An input is only where the submitter's files are: it was written there, or was not declared when the task was sent."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            "stage_in", f"this host cannot see the submitter's files: of input {path} its content was not sent along"
+        )
+
+
 class NotVisible(StageError):
     """This host does not see files of the submitter that the task needs: it is given back, and goes elsewhere."""
 
@@ -54,7 +74,7 @@ def bring(path: str, base: str, own_dir: str, rewritten: frozenset[str] = frozen
     source = os.path.realpath(os.path.join(base, path))
     try:
         if not stat.S_ISREG(os.stat(source).st_mode):
-            raise StageError("stage_in", f"input {path} is not a plain file")
+            raise StageError("stage_in", f"input {path} is no plain file or directory")
         name, target = _place_input(path, own_dir)
         # What the task is going to rewrite must not be the submitter's own file.
         if name in rewritten or not _link(source, target):
@@ -69,11 +89,42 @@ def bring(path: str, base: str, own_dir: str, rewritten: frozenset[str] = frozen
     return name
 
 
-def put_input(path: str, source: str, own_dir: str, mode: int) -> str:
-    """Put an input that was fetched into the own directory; returns its name there. It is a copy, since the task may write
-    to it, and the file that was fetched serves others."""
+def inputs_in(path: str, base: str) -> list[str]:
+    """The names of all files in an input that is a directory, and of the empty directories in it with a slash at the end; the
+    name itself if it is no directory."""
+    top, found = os.path.join(base, path), []
+    if not os.path.isdir(top):
+        return [path]
+    for folder, folders, files in os.walk(top):
+        at = os.path.normpath(os.path.join(path, os.path.relpath(folder, top)))
+        found += [os.path.join(at, name) for name in files] or ([] if folders else [at + "/"])
+    return found
+
+
+def make_directory(path: str, own_dir: str) -> None:
+    """Make an empty directory that is an input, or a part of one."""
+    os.makedirs(_place_input(path, own_dir)[1], mode=0o700)
+
+
+def put_input(path: str, held: Held, own_dir: str, mode: int, rewritten: frozenset[str] = frozenset()) -> str:
+    """Put an input that was fetched into the own directory; returns its name there. A large one is the very file of the cache
+    if the task cannot write to it: then it costs neither time nor space [CMS C4]. Any other is the task's own copy."""
     try:
         name, target = _place_input(path, own_dir)
+        if held.is_private and _move_here(held.path, target):
+            os.chmod(target, mode & 0o700 | 0o600)
+            return name
+        if (
+            held.size >= LINKED
+            and os.getuid()
+            and not mode & 0o100
+            and name not in rewritten
+            and _link(held.path, target)
+        ):
+            return name
+        source, free = held.path, disk_space.free(own_dir)
+        if held.size > free:
+            raise TooLarge(path, f"it has {held.size:,} bytes, and {free:,} are free for the task's own copy")
         with open(os.open(target, _NEW, 0o600), "wb") as writer, open(source, "rb") as reader:
             shutil.copyfileobj(reader, writer, 1 << 20)
             os.fchmod(writer.fileno(), mode & 0o700 | 0o600)
@@ -82,6 +133,14 @@ def put_input(path: str, source: str, own_dir: str, mode: int) -> str:
             raise NoSpace(own_dir, error, f"input {path} was brought in") from None
         raise StageError("stage_in", f"input {path} cannot be brought in: {error.strerror or error}") from None
     return name
+
+
+def _move_here(source: str, target: str) -> bool:
+    try:
+        os.rename(source, target)
+    except OSError:  # another file system
+        return False
+    return True
 
 
 def _place_input(path: str, own_dir: str) -> tuple[str, str]:
@@ -189,7 +248,7 @@ def _open(opened: contextlib.ExitStack, name: str, flags: int, within: Optional[
 def put_below(base: str, name: str, source: str, umask: int, what: str) -> None:
     """Make a file below a directory, or write it anew, from another: all of it or nothing."""
     *folders, last = name.split("/")
-    part = f".{last[:100]}.{os.getpid()}.part"
+    part = "." + beside(last, f"{os.getpid()}.part")
     with contextlib.ExitStack() as opened:
         try:
             within = _open(opened, os.path.realpath(base), _DIRECTORY)

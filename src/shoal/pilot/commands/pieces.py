@@ -44,11 +44,14 @@ class CommandPiece:
         lease = self.lease
         differing = {name for name, text in lease.env.items() if holes(text)}.union(_SEEDS) if lease.params else _SEEDS
         run, _, number, _, _ = self.first
+        emits = first.env.get("SHOAL_EMIT", "").rpartition(".")[0]
         envs = []
         for at in range(self.count):
             env = {name: value for name, value in own_env(lease, at).items() if name in differing}
             task = f"r{run}.{self.first.element + at}"
             env["SHOAL_TASK"], env["SHOAL_ATTEMPT"] = task, f"{task}#{number}"
+            if emits:
+                env["SHOAL_EMIT"] = f"{emits}.{self.first.element + at}"
             envs.append(env)
         same = not lease.params or not any(map(holes, lease.command))
         argvs = [] if same else [own_command(lease, at) for at in range(self.count)]

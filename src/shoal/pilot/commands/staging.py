@@ -15,37 +15,47 @@ import os
 import re
 import shutil
 import stat
+import time
 from binascii import a2b_base64
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import NamedTuple, Optional
 
+from shoal.data.sources import DIRECTORY, ORIGIN, STORAGE, Failure, Rule
 from shoal.model.ids import parse_attempt, run_text
 from shoal.model.lazy_dataclass import dataclass
-from shoal.model.limits import MAX_BODY
+from shoal.model.limits import MAX_BODY, MAX_FAILED_PLACES, MAX_PLACE_TEXT
 from shoal.model.task.content import parse_content
-from shoal.model.task.kept_files import KeptFile, pack
+from shoal.model.task.kept_files import is_written, unpack
+from shoal.model.task.url_input import FILE, UrlInput, parse_place, parse_url
+from shoal.model.task.url_input import STORAGE as STORED
 from shoal.pilot.commands import checkpoint, container, setup
 from shoal.pilot.commands.files import (
     NoSpace,
+    NotSent,
     NotVisible,
     StageError,
+    TooLarge,
     bring,
-    carry,
     check_names,
-    check_single,
+    inputs_in,
+    make_directory,
     make_stream_file,
-    open_below,
     put_input,
     remove_tree,
+    size_of,
 )
+from shoal.pilot.commands.outputs import Outputs, part_of
 from shoal.pilot.commands.streams import remove
 from shoal.pilot.commands.visibility import Visibility
+from shoal.pilot.files.fetch import NoBlob
+from shoal.pilot.files.site_storage import source_at, storage_of
 from shoal.pilot.guard.start_progress import StartStage
 from shoal.pilot.host.disk_space import is_full
-from shoal.pilot.uplink.blobs import Blobs, NoBlob
-from shoal.wire.messages import Lease
+from shoal.pilot.host.emit_files import file_name
+from shoal.pilot.uplink.blobs import Blobs
+from shoal.wire.messages import Lease, Step
 
 _ALLOWED = frozenset({"PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "SHELL"})
 _ENVIRONMENTS_KEPT = 8
@@ -64,6 +74,7 @@ class PilotFacts:
     devices: Sequence[str] = ()
     umask: int = 0o077  # of the person, for what is made in their directory
     server: str = ""  # its server file or address, for what tasks submit themselves
+    storage: Sequence[Rule] = ()  # where the site has files, by their names
 
 
 class Environment(NamedTuple):
@@ -94,6 +105,12 @@ class Prepared:
     start_stage: Optional[StartStage] = None  # what comes before the command
     before: dict[str, Optional[checkpoint.Look]] = field(default_factory=dict)  # checkpoint files, as they were
     sees: bool = False  # the submitter's directory
+    steps: list[Step] = field(default_factory=list)  # that are over
+    origins: dict[str, int] = field(default_factory=dict)  # where its inputs came from -> bytes
+
+    def count(self, origin: str, size: int) -> None:
+        """Note where an input came from."""
+        self.origins[origin] = self.origins.get(origin, 0) + size
 
     @property
     def env(self) -> dict[str, str]:
@@ -113,17 +130,20 @@ class Staging:
         self._seen: dict[str, _Version] = {}  # environment files that were looked at
         self._blobs: Optional[Blobs] = None  # that lent files to attempts
         self.pipes: Mapping[str, str] = {}  # through which attempts publish tags, see `tag_pipes`
+        self.emits = ""  # the folder of the files into which attempts emit values, see `emit_files`
         self.visibility = Visibility()
+        self._outputs = Outputs(facts.umask, facts.storage)
 
     def is_slow(self, lease: Lease) -> bool:
         """True if there may be large files to move, so that the loop should not do it itself."""
         is_known = self.visibility.is_known(lease.visible)
-        has_files = lease.restored or lease.stdout or lease.stderr or lease.stdin_data or lease.content
+        has_files = lease.restored or lease.stdout or lease.stderr or lease.stdin_data or lease.content or lease.kept
         return lease.own or not lease.cwd or bool(has_files) or not is_known or self._see(lease.env_file) is None
 
     # --- before
     def prepare(self, lease: Lease, gpus: Sequence[int] = (), blobs: Optional[Blobs] = None) -> Prepared:
         """Directory, environment, command and inputs of an attempt; StageError if it cannot be."""
+        began = time.monotonic()
         missing = self.visibility.missing(lease.visible)
         if missing:
             raise NotVisible(missing)
@@ -134,7 +154,7 @@ class Staging:
                 "stage_in", "this host cannot see the submitter's files, so files of stdout and stderr cannot be moved"
             )
         check_names(lease.outputs, "output", "stage_out")
-        own = lease.own or not sees_cwd
+        own = lease.own or not sees_cwd or bool(lease.kept)  # what others wrote may not be there, or be older
         name = _file_name(lease.attempt)
         made = Prepared(lease, lease.command, lease.cwd, self._submitters(seen) if seen else self._poor, sees=sees_cwd)
         try:
@@ -148,7 +168,12 @@ class Staging:
                 made.argv = ["/bin/sh", made.script]
             made.own = self._own(lease, made.cwd, gpus)
             if made.own_dir:
+                ready = time.monotonic()
                 self._bring_inputs(made, blobs)
+                moved = len(made.brought), sum(made.origins.values()), made.origins
+                failed = _failed(blobs.fetcher.take_failures() if blobs is not None else ())
+                took = time.monotonic() - ready
+                made.steps = [Step("prepare", ready - began), Step("stage_in", took, *moved, failed)]
             if lease.stdin is not None:
                 made.stdin = _find_stdin(lease, made.own_dir)
             elif lease.stdin_data:
@@ -170,34 +195,101 @@ class Staging:
         """Put the inputs into the own directory: from the submitter's, or where that is not seen from the server. Folders of
         outputs are made, as a command expects that was written for a directory where they are."""
         lease = made.lease
+        written = {folder for name in lease.kept for folder in (name, *_folders_of(name))}
         for path in lease.inputs:
-            if made.sees:
-                made.brought.append(bring(path, lease.cwd, made.own_dir, frozenset(lease.outputs)))
-            elif os.path.normpath(path) not in made.brought:
-                made.brought.append(self._fetch(made, path, blobs))
+            url = parse_url(path)
+            if url is not None and url.is_remote:
+                made.brought.append(self._fetch(made, path, blobs, url.name))
+            elif url is not None:
+                made.brought.append(self._fetch_url(made, url, blobs))
+            elif (
+                made.sees
+                and os.path.normpath(path) not in written
+                and (path not in lease.content or os.path.lexists(os.path.join(lease.cwd, path)))
+            ):
+                self._bring_seen(made, path)
+            else:
+                if made.sees and os.path.isdir(os.path.join(lease.cwd, path)):
+                    self._bring_seen(made, path)  # what else is in the directory, and was written where this is seen
+                self._fetch_input(made, path, blobs)
         program = lease.command[0] if lease.command else ""
         if program in lease.content and not made.sees and os.path.normpath(program) not in made.brought:
             made.brought.append(self._fetch(made, program, blobs))
         for name in lease.outputs if not made.sees else ():
             os.makedirs(os.path.dirname(os.path.join(made.own_dir, name)), mode=0o700, exist_ok=True)
 
-    def _fetch(self, made: Prepared, path: str, blobs: Optional[Blobs]) -> str:
-        """Put one file, whose content is on the server, into the own directory; returns its name there."""
-        text = made.lease.content.get(path)
-        if text is None or blobs is None:
-            why = "its content was not sent along" if text is None else "this pilot has no way to its content"
-            raise StageError("stage_in", f"this host cannot see the submitter's files: of input {path} {why}")
-        content = parse_content(text)
+    def _bring_seen(self, made: Prepared, path: str) -> None:
+        """Put an input that is seen here into the own directory: a file, or all in a directory that no task left elsewhere."""
+        lease = made.lease
+        for name in inputs_in(path, lease.cwd):
+            if name.endswith("/"):
+                make_directory(name, made.own_dir)
+            elif os.path.normpath(name) not in lease.kept:
+                made.brought.append(bring(name, lease.cwd, made.own_dir, frozenset(lease.outputs)))
+                made.count(DIRECTORY, os.path.getsize(os.path.join(made.own_dir, made.brought[-1])))
+
+    def _fetch_input(self, made: Prepared, path: str, blobs: Optional[Blobs]) -> None:
+        """Put an input that is not seen here into the own directory: a file, or all that is in a directory."""
+        content, folder = {**made.lease.content, **made.lease.kept}, os.path.normpath(path)
+        inside = [name for name in content if name == folder or name.startswith(folder + "/")]
+        for name in [path] if path in content or not inside else inside:
+            if name in content and parse_content(content[name]).is_directory:
+                make_directory(name, made.own_dir)
+            elif os.path.normpath(name) not in made.brought:
+                made.brought.append(self._fetch(made, name, blobs))
+
+    def _fetch_url(self, made: Prepared, url: UrlInput, blobs: Optional[Blobs]) -> str:
+        """Put the file that a URL names into the own directory; returns its name there."""
+        if url.scheme == FILE:
+            made.count(STORAGE, os.path.getsize(url.url) if os.path.isfile(url.url) else 0)
+            return bring(url.url, "/", made.own_dir, frozenset(made.lease.outputs))
+        if blobs is None:
+            raise StageError("stage_in", f"this pilot has no way to fetch {url.url}")
+        run, source = run_text(parse_attempt(made.lease.attempt).run), source_at(url.url, ORIGIN)
+        with self._naming(made, url.url):
+            fetched = (
+                blobs.get(url.digest, None, [source]) if url.digest else blobs.get_unknown(source, f"{run} {url.url}")
+            )
         try:
-            source = blobs.fetch(content.digest)
+            made.count(fetched.origin, fetched.held.size)
+            return put_input(url.name, fetched.held, made.own_dir, 0o600, frozenset(made.lease.outputs))
+        finally:
+            fetched.held.close()
+
+    def _fetch(self, made: Prepared, path: str, blobs: Optional[Blobs], name: str = "") -> str:
+        """Put one file, whose content is on the server or stored elsewhere, into the own directory; returns its name there."""
+        text = made.lease.kept.get(path) or made.lease.content.get(path)
+        if text is None:
+            raise NotSent(path)
+        name = name or path
+        if blobs is None:
+            raise StageError(
+                "stage_in", f"this host cannot see the submitter's files: of input {path} it has no way to its content"
+            )
+        content = parse_content(text)
+        with self._naming(made, path):
+            near = storage_of(os.path.normpath(name), self.facts.storage)
+            if content.url:
+                place = parse_place(content.url)
+                near += storage_of(place.url, self.facts.storage) if place.scheme == STORED else [source_at(place.url)]
+            fetched = blobs.get(content.digest, content.size, near, made.lease.holders.get(content.digest, ()))
+        try:
+            made.count(fetched.origin, fetched.held.size)
+            return put_input(name, fetched.held, made.own_dir, content.mode, frozenset(made.lease.outputs))
+        finally:
+            fetched.held.close()
+
+    @contextlib.contextmanager
+    def _naming(self, made: Prepared, path: str) -> Iterator[None]:
+        """Name the input whose fetching fails."""
+        try:
+            yield
         except NoBlob as error:
+            if error.too_large:
+                raise TooLarge(path, str(error)) from None
             if error.no_space:
                 raise NoSpace(self.facts.work, OSError(errno.ENOSPC, ""), f"input {path} was fetched") from None
             raise StageError("stage_in", f"input {path} cannot be fetched: {error}") from None
-        try:
-            return put_input(path, source, made.own_dir, content.mode)
-        finally:
-            blobs.free(content.digest)
 
     def _receive_stdin(self, made: Prepared, name: str, blobs: Optional[Blobs]) -> None:
         """Put the bytes that were sent as standard input into a file."""
@@ -226,7 +318,7 @@ class Staging:
             if not stat.S_ISREG(mode):
                 raise StageError("stage_in", f"cannot write {stream} to {final}: it is no plain file")
         known = next((part for part, known in made.parts if known == final), "")
-        part = known or _part_of(final, made.lease.attempt)
+        part = known or part_of(final, made.lease.attempt)
         made.own_streams[stream] = part
         if known:
             return
@@ -259,7 +351,12 @@ class Staging:
         )
         if lease.container:
             seen = [lease.cwd] if made.sees else []
-            files = [path for path in (made.own.get("SHOAL_TAGS", ""), made.script) if path and os.path.exists(path)]
+            emits = made.own.get("SHOAL_EMIT", "")
+            if emits:
+                open(emits, "ab").close()  # it is there when it is bound into the container
+            files = [
+                path for path in (made.own.get("SHOAL_TAGS", ""), emits, made.script) if path and os.path.exists(path)
+            ]
             request = container.ContainerRequest(
                 made.argv, made.cwd, "".join(seen), list(dict.fromkeys([made.cwd, *seen])),
                 files, lease.env, lease.room.gpus, lease.room.memory, made.stdin is not None,
@@ -295,6 +392,8 @@ class Staging:
             env.setdefault("SHOAL_TASK_SERVER", self.facts.server)
         if lease.attempt in self.pipes:
             env["SHOAL_TAGS"] = self.pipes[lease.attempt]
+        if self.emits:
+            env["SHOAL_EMIT"] = os.path.join(self.emits, file_name(which))
         if gpus:
             names = self.facts.devices
             env["CUDA_VISIBLE_DEVICES"] = ",".join(names[at] if at < len(names) else str(at) for at in gpus)
@@ -350,57 +449,41 @@ class Staging:
 
     # --- after
     def collect(self, made: Prepared, blobs: Optional[Blobs] = None) -> str:
-        """Move the declared outputs of a successful attempt beside their final paths; they must be there. Where those are not
-        seen they are kept on the server, and what is returned names them (`model/task/kept_files`)."""
-        lease = made.lease
-        if not made.sees and lease.outputs:
-            return self._keep_outputs(made, blobs)
-        if not made.own_dir:
-            for name in lease.outputs:
-                if not os.path.exists(os.path.join(lease.cwd, name)):
-                    raise StageError("output_missing", f"output {name} was not written")
-            return ""
+        """Bring the declared outputs of a successful attempt where they belong (`Outputs`)."""
         try:
-            for name in lease.outputs:
-                final = os.path.join(lease.cwd, name)
-                part = _part_of(final, lease.attempt)
-                made.parts.append((part, final))
-                carry(made.own_dir, name, part, self.facts.umask)
+            return self._outputs.collect(made, blobs)
         except StageError:
             self._drop_parts(made)
             raise
-        return ""
 
-    def _keep_outputs(self, made: Prepared, blobs: Optional[Blobs]) -> str:
-        if blobs is None:
-            raise StageError("stage_out", "this pilot has no way to keep outputs")
-        names = made.lease.outputs
-        for name in names:
-            with open_below(made.own_dir, name, "output"):
-                pass  # all of them, before the first is sent
-        run, kept = run_text(parse_attempt(made.lease.attempt).run), {}
-        for name in names:
-            try:
-                with open_below(made.own_dir, name, "output") as fd:
-                    found = check_single(fd, name)
-                    kept[name] = KeptFile(blobs.store_file(fd, run), found.st_size, found.st_mode & 0o777)
-            except NoBlob as error:
-                raise StageError("stage_out", f"output {name} cannot be kept on the server: {error}") from None
-        try:
-            return pack(kept)
-        except ValueError as error:
-            raise StageError("stage_out", str(error)) from None
+    def sizes(self, made: Prepared, kept: str) -> list[int]:
+        """The size of each output, in the order of the lease; none if `kept`, which `collect` returned, has them."""
+        if kept:
+            return []
+        base = made.lease.cwd
+        paths = (
+            [part for part, _ in made.parts] if made.own_dir else [os.path.join(base, n) for n in made.lease.outputs]
+        )
+        return [size_of(path) if os.path.isdir(path) else os.path.getsize(path) for path in paths]
+
+    def moved_out(self, made: Prepared, kept: str) -> tuple[int, int]:
+        """How many files an attempt's outputs are, and their bytes; `kept` is what `collect` returned."""
+        sizes = [file.size for file in unpack(kept).values() if not file.url.startswith(f"{FILE}:")]  # which are parts
+        for part, _ in made.parts:
+            with contextlib.suppress(OSError):
+                sizes.append(os.path.getsize(part))
+        return len(sizes), sum(sizes)
 
     def new_files(self, made: Prepared) -> list[str]:
         """Files in an own directory that are neither inputs nor outputs: the first hundred."""
-        known = set(made.brought) | set(made.lease.outputs)
+        known, outputs = set(made.brought), frozenset(made.lease.outputs)
         found: list[str] = []
         if made.own_dir:
             for folder, _, files in os.walk(made.own_dir):
                 inner = os.path.relpath(folder, made.own_dir)
                 for file in files:
                     name = os.path.normpath(os.path.join(inner, file))
-                    if name not in known:
+                    if name not in known and not is_written(name, outputs):
                         found.append(name.encode("utf-8", "replace")[:_NAME_BYTES].decode("utf-8", "ignore"))
                         if len(found) == _NEW_FILES:
                             return sorted(found)
@@ -444,11 +527,6 @@ def _version(path: str) -> _Version:
     return path, found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
 
-def _part_of(final: str, attempt: str) -> str:
-    """The file that an attempt writes before it gets its final name."""
-    return f"{final}.{parse_attempt(attempt).text.replace('#', '-')}.part"
-
-
 def _file_name(attempt: str) -> str:
     """An attempt as a file name without characters that are special to tools."""
     return attempt.replace("#", "-").replace("@", "-")
@@ -464,6 +542,21 @@ def _write_private(path: str, data: bytes, mode: int = 0o600) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     with open(fd, "wb") as file:
         file.write(data)
+
+
+def _failed(failures: Sequence[Failure]) -> dict[str, str]:
+    """Places that did not give files to tasks of this pilot lately: the first of them, to be reported."""
+    found: dict[str, str] = {}
+    for one in failures:
+        if len(found) < MAX_FAILED_PLACES:
+            found.setdefault(f"{one.place.kind} {one.place.name}"[:MAX_PLACE_TEXT], one.why[:MAX_PLACE_TEXT])
+    return found
+
+
+def _folders_of(name: str) -> list[str]:
+    """The directories that a file is in."""
+    parts = name.split("/")
+    return ["/".join(parts[:count]) for count in range(1, len(parts))]
 
 
 def _find_stdin(lease: Lease, own_dir: str) -> str:

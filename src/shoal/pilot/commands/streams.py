@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from shoal.model.file_names import log_name
+from shoal.model.file_names import beside, log_name
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.model.limits import MAX_LINE, MAX_STREAM
 from shoal.pilot.host.disk_space import is_full
@@ -117,7 +117,7 @@ class Bound:
         """Give the file its name, and close it."""
         if self.is_blank:
             self.is_blank = False
-            link = f"{self.path}.{os.getpid()}"
+            link = beside(self.path, str(os.getpid()))
             try:
                 # A server that forgot a run in a crash removes the folder of its logs; the run that got its number writes there.
                 os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)

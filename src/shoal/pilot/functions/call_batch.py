@@ -55,6 +55,7 @@ class Piece:
         self.first: AttemptId = parse_attempt(lease.attempt)
         self.is_renewed = False  # its runner ended before it began, and another has it
         self.pipe = ""  # through which they publish tags
+        self.emits = ""  # the file into which the first of them emits values
         self.seen = 0  # calls that have ended; the next one is the one that runs
         self.stops: dict[int, str] = {}  # calls that must not go on, or not begin, and why
         self._ended, self._store, self._log_paths = ended, store, log_paths

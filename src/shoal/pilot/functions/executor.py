@@ -22,12 +22,13 @@ from shoal.pilot.commands import streams
 from shoal.pilot.commands.files import not_visible
 from shoal.pilot.commands.staging import Staging
 from shoal.pilot.executor import GUARD_GONE
+from shoal.pilot.files.fetch import NoBlob
 from shoal.pilot.functions.runners import Runners
 from shoal.pilot.guard import proctree
 from shoal.pilot.guard.messages import OnProcess, ToGuard
 from shoal.pilot.host import disk_space
 from shoal.pilot.host.file_threads import FileThreads
-from shoal.pilot.uplink.blobs import Blobs, NoBlob
+from shoal.pilot.uplink.blobs import Blobs
 from shoal.pilot.uplink.log_upload import LogUpload
 from shoal.wire.batches import report_of
 from shoal.wire.chunk import names, shift

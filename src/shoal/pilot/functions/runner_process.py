@@ -50,7 +50,7 @@ begin()
 # Variables of one task, or for us: they do not make runners differ.
 _OWN = (
     "SHOAL_RUN", "SHOAL_TASK", "SHOAL_ATTEMPT", "SHOAL_SEED", "SHOAL_INDEX", "SHOAL_RESEED", "SHOAL_PYTHONPATH",
-    "SHOAL_PYTHON_VERSION", "SHOAL_ARGV", "SHOAL_TAGS",
+    "SHOAL_PYTHON_VERSION", "SHOAL_ARGV", "SHOAL_TAGS", "SHOAL_EMIT",
 )  # fmt: skip
 # Variables that differ between two shells of one person and mean nothing to an interpreter that starts: a spare one gets
 # them when it is taken. Every other may have decided how it started (LANG, LD_LIBRARY_PATH, PYTHONHASHSEED, HOME, ...).
@@ -284,6 +284,7 @@ class RunnerProcess:
                 list(piece.stops),
                 rewind,
                 "" if self.is_initialized else lease.finalizer,
+                piece.emits.rpartition(".")[0],
             )
         )
         self.is_initialized = True

@@ -96,7 +96,7 @@ class Runners:
         except OSError as error:
             self._give_back(made, f"cannot prepare: {error.strerror}")
             return
-        made.pipe = env.get("SHOAL_TAGS", "")
+        made.pipe, made.emits = env.get("SHOAL_TAGS", ""), env.get("SHOAL_EMIT", "")
         kind = find_kind(piece, dict(env), cwd)
         if kind is None:
             self._give_back(made, f"there is no {piece.python or 'interpreter'} here, and no python3 on the PATH")

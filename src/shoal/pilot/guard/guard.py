@@ -422,7 +422,8 @@ class Guard:
             task.cpu = usage.ru_utime + usage.ru_stime
             task.peak = max(task.peak, usage.ru_maxrss * 1024)
             task.ended_at = now
-            if task.group and task.status and not task.why and cgroup.has_killed(task.group):
+            # Also where a shell ignored that its child was killed: the watch over resident sizes would have ended it, too.
+            if task.group and not task.why and cgroup.has_killed(task.group):
                 task.why, task.peak = "memory", max(task.peak, task.memory)
             if task.is_killed:
                 counter = self._oom_kills if not task.start.container else self._host_killings

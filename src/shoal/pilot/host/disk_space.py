@@ -32,6 +32,12 @@ def no_space(folder: str, number: int, doing: str) -> str:
     return f"{what} in {folder} of {socket.gethostname()} while {doing}"
 
 
+def free(folder: str) -> int:
+    """Bytes that may be written there."""
+    space = os.statvfs(folder)
+    return space.f_bavail * space.f_frsize
+
+
 class Space:
     """Tries folders, each as often as needed."""
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Optional
 
-from shoal.model.credentials import digest
+from shoal.model.credentials import alias
 from shoal.model.lazy_dataclass import dataclass
 from shoal.pilot.guard import proctree
 
@@ -42,8 +42,8 @@ class Record:
     namespace: str  # in which the process numbers count
     pilot: str
     guard: str
-    server: str = ""  # digests, once it has joined
-    session: str = ""
+    server: str = ""  # a digest, once it has joined
+    session: str = ""  # not the digest that the server has: tasks may read this, and seals are made of that one
     work: str = ""  # its directory; empty: cleaned up
     groups: tuple[str, ...] = ()  # its cgroups
 
@@ -129,7 +129,7 @@ class Entry:
     def join(self, server: str, session: str) -> None:
         """Add which pilot we are to which server. Others read it only when we are dead, so never half of it."""
         if self._record is not None:
-            self._record = replace(self._record, server=server, session=digest(session))
+            self._record = replace(self._record, server=server, session=alias(session))
             data = self._record.encode()
             with contextlib.suppress(OSError):
                 os.pwrite(self._fd, data, 0)

@@ -25,6 +25,9 @@ _LEAST: dict[str, float] = {
     "task_memory_mb": 32,
     "task_cpu": 0.1,
     "lag_ms": 0.5,
+    "cache_mb": 64,
+    "cache_space_mb": 256,
+    "cache_files": 10,
 }
 _MEBI = 1024 * 1024
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -42,8 +45,10 @@ class HostUsage:
         limit: Optional[Callable[[], Optional[float]]] = None,
         clock: Callable[[], float] = proctree.now,
         root: str = "/",
+        cache_tags: Callable[[], dict[str, TagValue]] = dict,
     ) -> None:
         self._work, self._guards, self._network, self._limit = work, guards, network, limit
+        self._cache_tags = cache_tags
         self._clock, self._proc = clock, os.path.join(root, "proc")
         self._sent: dict[str, TagValue] = {}
         self._measure_at = self._send_at = 0.0
@@ -93,6 +98,7 @@ class HostUsage:
         found["task_cpu"] = round(max(0.0, cpu - before) / max(0.01, now - since), 2)
         self._cpu = now, cpu
         found.update(self._network.tags())
+        found.update(self._cache_tags())
         self._measure_at = now + max(MEASURE_EVERY, (self._clock() - now) / SHARE)
         return found
 

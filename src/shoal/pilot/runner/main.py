@@ -252,7 +252,8 @@ class Runner:
         clock, cpu_clock = time.perf_counter_ns, time.process_time_ns
         task, attempt, first = b"r%d." % piece.run, b"#%d" % piece.number, piece.first
         master, indices, reseed = piece.seed, piece.indices, piece.reseed
-        for old in ("SHOAL_SEED", "SHOAL_INDEX"):
+        emits = piece.emits.encode("utf-8", "surrogateescape") + b"." if piece.emits else b""
+        for old in ("SHOAL_SEED", "SHOAL_INDEX", "SHOAL_EMIT"):
             os.environ.pop(old, None)  # of the last piece
         os.environ.update(piece.env)
         seed = int(piece.env.get("SHOAL_SEED", 0))
@@ -267,6 +268,8 @@ class Runner:
             element = first + at
             environ[b"SHOAL_TASK"] = name = b"%b%d" % (task, element)
             environ[b"SHOAL_ATTEMPT"] = name + attempt
+            if emits:
+                environ[b"SHOAL_EMIT"] = emits + b"%d" % element
             if master is not None:
                 seed = seed_of(master, element)
                 environ[b"SHOAL_SEED"] = b"%d" % seed

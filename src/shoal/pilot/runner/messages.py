@@ -75,6 +75,7 @@ class RunCalls(NamedTuple):
     skip: list[int]  # calls that must not be made
     rewind: bool  # begin the log anew
     finalizer: str = ""  # a payload text, as the initializer
+    emits: str = ""  # how the paths begin into which calls emit values; the element follows, behind a dot
 
 
 class Skip(NamedTuple):

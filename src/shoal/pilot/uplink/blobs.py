@@ -1,75 +1,72 @@
-"""Blobs on a pilot's host: fetched once and cached for later tasks, and results on their way to the server.
+"""Blobs of a pilot: files on their way from the server, and results on their way to it.
 
 Everything here blocks: it is called on `file_threads`, each of which has a connection of its own. Where the server's own
-files are readable nothing is fetched. A download gets its final name only after its digest was verified.
+files are readable nothing is fetched. Otherwise what is fetched stays in the host's cache (`files/fetch`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Optional, Union
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Optional, Protocol, Union
 
+from shoal.data.sources import SERVER, Place
 from shoal.model.blobs import digest_of, parse_digest
 from shoal.model.errors import BadInput
 from shoal.model.file_names import blob_name
-from shoal.pilot.commands import streams
-from shoal.pilot.host.disk_space import is_full
+from shoal.model.limits import LEAST_SHARED
+from shoal.pilot.files.fetch import Fetched, Fetcher, NoBlob, NotHere, Source, SourceFailed, Write
+from shoal.pilot.files.host_cache import HostCache
+from shoal.pilot.files.parts import Held
 from shoal.pilot.uplink.server_address import ServerAddress
 from shoal.pilot.uplink.tls import WrongServer, explain
 from shoal.pilot.uplink.uplink import CONNECTION_ERRORS, ServerConnection, read_after, read_error
+from shoal.wire import codec
 from shoal.wire.http.blob_transfer import OFFSET, PIECE, Get, Put
+from shoal.wire.messages import BlobPeers, Neighbour
 
 if TYPE_CHECKING:
     from shoal.wire.http.streamed import StreamedResponse
 
 TIMEOUT = 60.0  # seconds without a byte moving
 PATIENCE = 600.0  # seconds without a byte more: a server may be away for a while
-MOST_KEPT = 4 << 30  # bytes
 MAX_REFUSAL = 1 << 16  # bytes of an answer that is no blob
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class NoBlob(Exception):
-    """A blob cannot be fetched or stored; the text says why. `transient`: a later try may succeed; `no_space`: there is no space
-    for it here."""
+class Peers(Protocol):
+    """What is needed of the mesh."""
 
-    def __init__(self, why: str, transient: bool = False, no_space: bool = False) -> None:
-        super().__init__(why)
-        self.transient, self.no_space = transient, no_space
+    def have(self, digests: Iterable[str]) -> None: ...
 
-
-class _Cached:
-    """A cached file; its size is None until it is complete."""
-
-    def __init__(self) -> None:
-        self.size: Optional[int] = None
-        self.users = 1
+    def named(self, holders: Sequence[Neighbour]) -> Optional[Source]: ...
 
 
 class Blobs:
-    """The blobs of one pilot: its cache, and transfers from and to the server."""
+    """The blobs of one pilot: files from the host's cache or whoever has them, and transfers from and to the server."""
 
     def __init__(
         self,
         address: ServerAddress,
-        folder: str,
-        most: int = MOST_KEPT,
+        cache: HostCache,
+        private: str = "",
         patience: float = PATIENCE,
         moved: Callable[[int, float], None] = lambda size, seconds: None,
     ) -> None:
-        self._address, self._folder, self._most, self._patience = address, folder, most, patience
+        """`private`: a directory for files that have no place in the cache."""
+        self._address, self._patience = address, patience
         self._session = self._blob_dir = ""
         self._connections = threading.local()
-        self._cache: OrderedDict[str, _Cached] = OrderedDict()  # least recently used first
-        self._change = threading.Condition()
         self._end = threading.Event()
         self._moved = moved  # is called with the size and duration of each transfer
+        self.peers: Optional[Peers] = None  # None: no other pilots are told what is here
+        self.fetcher = Fetcher(cache, [_Server(self)], private)
+        self._held: dict[str, list[Held]] = {}  # files that `fetch` gave, until they are freed
+        self._mutex = threading.Lock()
 
     def joined(self, session: str, blob_dir: str = "") -> None:
         """Use this session; `blob_dir` is the server's own directory of blobs, if it is readable from here."""
@@ -78,92 +75,92 @@ class Blobs:
     def close(self) -> None:
         """The pilot ends: no transfer waits for the server any longer."""
         self._end.set()
+        self.fetcher.close()
 
-    # --- from the server
+    # --- from the server and others
+    def get(
+        self,
+        digest: str,
+        size: Optional[int] = None,
+        near: Sequence[Source] = (),
+        holders: Sequence[Neighbour] = (),
+    ) -> Fetched:
+        """A read-only file with these bytes, until it is closed; `near`: places that may have this very file; `holders`: peers
+        of which the server says that they have it."""
+        if self._blob_dir:
+            with contextlib.suppress(BadInput):
+                original = os.path.join(self._blob_dir, blob_name(parse_digest(digest)))
+                if _is_plain(original):
+                    return Fetched(Held(original, -1, os.path.getsize(original)), SERVER, 0.0)
+        named = self.peers.named(holders) if self.peers is not None and holders else None
+        fetched = self.fetcher.fetch(digest, size, near if named is None else [named, *near])
+        if self.peers is not None and fetched.held.size >= LEAST_SHARED and not fetched.held.is_private:
+            self.peers.have([digest])
+        return fetched
+
+    def open_shared(self, digest: str) -> Optional[int]:
+        """A whole file of the cache as an open descriptor, while which it stays; None if it is not here."""
+        held = self.fetcher.cache.open(digest)
+        if held is None:
+            return None
+        try:
+            return held.descriptor()
+        finally:
+            held.close()
+
+    def ask_peers(self, digest: str) -> Optional[BlobPeers]:
+        """What the server knows of a blob in our mesh; None if it does not answer."""
+        try:
+            answer = self._connection().ask("GET", f"/v1/blobs/{digest}/peers", b"", self._session, TIMEOUT)
+        except (*CONNECTION_ERRORS, WrongServer):
+            return None
+        with contextlib.suppress(BadInput):
+            return codec.decode(BlobPeers, answer.body) if answer.status == 200 else None
+        return None
+
+    def get_unknown(self, source: Source, key: str) -> Fetched:
+        """A file of which only its place is known, the same bytes for the same key (`Fetcher.fetch_unknown`)."""
+        return self.fetcher.fetch_unknown(source, key)
+
+    def take_changes(self) -> tuple[list[tuple[str, int]], list[str]]:
+        """The files that came into the cache of this host since the last call, and those that left it; at first all."""
+        return self.fetcher.cache.take_changes()
+
     def fetch(self, digest: str) -> str:
         """The path of a read-only file with these bytes; it stays until `free` was called as often as `fetch`."""
-        try:
-            parse_digest(digest)
-        except BadInput as error:
-            raise NoBlob(str(error)) from None
-        original = os.path.join(self._blob_dir, blob_name(digest)) if self._blob_dir else ""
-        if original and _is_plain(original):
-            return original
-        path = os.path.join(self._folder, digest.partition(":")[2])
-        with self._change:
-            while True:
-                kept = self._cache.get(digest)
-                if kept is None:
-                    kept = self._cache[digest] = _Cached()
-                    break
-                if kept.size is not None:
-                    kept.users += 1
-                    self._cache.move_to_end(digest)
-                    return path
-                self._change.wait()  # another thread fetches it
-        size = None
-        try:
-            size = self._download(digest, path)
-        finally:
-            with self._change:
-                kept.size = size
-                if size is None:
-                    del self._cache[digest]
-                self._change.notify_all()
-                self._trim()
-        return path
+        held = self.get(digest).held
+        with self._mutex:
+            self._held.setdefault(digest, []).append(held)
+        return held.path
 
     def free(self, digest: str) -> None:
         """One user of a fetched blob does not need it any more."""
-        with self._change:
-            kept = self._cache.get(digest)
-            if kept is not None and kept.users:
-                kept.users -= 1
-                self._trim()
+        with self._mutex:
+            held = self._held.get(digest, [])
+            if held:
+                held.pop().close()
+            if not held:
+                self._held.pop(digest, None)
 
-    def _trim(self) -> None:
-        """Remove the least recently used files beyond the limit; files in use stay even so."""
-        held = sum(kept.size or 0 for kept in self._cache.values())
-        for digest in [digest for digest, kept in self._cache.items() if kept.size is not None and not kept.users]:
-            if held <= self._most:
+    def download(self, digest: str, write: Write) -> None:
+        """Give the bytes of the server's blob to `write`, over as many connections as it takes. They are not verified."""
+        get, tries, written = Get(digest), _Tries(self._patience), 0
+        while True:
+            before = get.got
+            why, written = self._read_some(get, write, written)
+            if not why:
                 return
-            held -= self._cache.pop(digest).size or 0
-            streams.remove(os.path.join(self._folder, digest.partition(":")[2]))
+            self._wait(get, tries, why, get.got > before)
 
-    def _download(self, digest: str, path: str) -> int:
-        get, part, tries = Get(digest), f"{path}.part", _Tries(self._patience)
-        try:
-            os.makedirs(self._folder, mode=0o700, exist_ok=True)
-            with open(os.open(part, _NEW, 0o600), "wb", buffering=0) as file:
-                while True:
-                    before = get.got
-                    why = self._read_some(get, file)
-                    if not why and get.is_right:
-                        break
-                    if not why:
-                        raise NoBlob(f"what came is not {digest}: is the server's disk damaged?")
-                    self._wait(get, tries, why, get.got > before)
-                os.fchmod(file.fileno(), 0o400)  # tasks are handed its path
-            os.rename(part, path)
-        except OSError as error:
-            why = f"{digest} finds no room here: {error.strerror}"
-            raise NoBlob(why, transient=True, no_space=is_full(error)) from None
-        finally:
-            streams.remove(part)
-        return get.got
-
-    def _read_some(self, get: Get, file: Any) -> str:
-        """Read the rest of a blob; returns why it ended early, or an empty text if it is complete."""
+    def _read_some(self, get: Get, write: Write, written: int) -> tuple[str, int]:
+        """Read the rest of a blob; returns why it ended early, or an empty text if it is complete, and what `write` has."""
         try:
             connection, response = self._begin("GET", get.path, get.headers(), None)
         except CONNECTION_ERRORS as error:
-            return explain(error)
+            return explain(error), written
         if response.status not in (200, 206):
-            return self._read_refusal(get, connection, response)
+            return self._read_refusal(get, connection, response), written
         get.answered(response.status, None)
-        if response.status == 200:
-            file.seek(0)
-            file.truncate()
         size, began = response.length or 0, time.monotonic()
         buffer = memoryview(bytearray(min(PIECE, max(1, size))))
         while response.length:
@@ -171,22 +168,27 @@ class Blobs:
                 came = response.readinto(buffer[: response.length])
             except CONNECTION_ERRORS as error:
                 connection.drop()
-                return explain(error)
+                return explain(error), written
             if not came:
                 connection.drop()
-                return "the connection broke off"
+                return "the connection broke off", written
+            fresh = buffer[max(0, written - get.got) : came]  # the server may have begun anew
             get.took(buffer[:came])
-            left = buffer[:came]
-            while left:
-                left = left[file.write(left) :]
+            try:
+                write(fresh)
+            except BaseException:
+                connection.drop()
+                raise
+            written += len(fresh)
         response.read()  # nothing, but it ends the answer
         self._moved(size, time.monotonic() - began)
-        return ""
+        return "", written
 
     def _read_refusal(self, get: Get, connection: ServerConnection, response: StreamedResponse) -> str:
         code, text = _error(connection, response)
         if get.answered(response.status, read_after(response.getheader("Retry-After"))) and not _may_pass(response):
-            raise NoBlob(f"{get.digest}: {text or response.status}")
+            why = f"{get.digest}: {text or response.status}"
+            raise NotHere(why) if response.status == 404 else NoBlob(why)
         return text or code
 
     # --- to the server
@@ -202,6 +204,14 @@ class Blobs:
             return self.store_file(fd)
         finally:
             os.close(fd)
+
+    def keep_here(self, fd: int, digest: str) -> None:
+        """Put an open file into the cache of this host, if it has space: pilots of the site get it from here."""
+        size = os.fstat(fd).st_size
+        with contextlib.suppress(NoBlob):  # what changes while it is read stays where it is
+            is_kept = not self._blob_dir and self.fetcher.keep(digest, size, _read(fd, 0, size))
+            if is_kept and self.peers is not None and size >= LEAST_SHARED:
+                self.peers.have([digest])
 
     def store_file(self, fd: int, run: str = "", patience: Optional[float] = None, use: str = "") -> str:
         """Upload an open plain file; returns its digest. `run` says for which run, if there may be several, and `use`
@@ -225,9 +235,11 @@ class Blobs:
                 if response.status == 200:
                     return put.digest
                 # A server's full disk recovers; what was computed is kept until then.
-                if final and not _may_pass(response) and code != "disk_full":
+                if final and not _may_pass(response) and code not in ("disk_full", "wrong_offset"):
                     raise NoBlob(f"{put.digest} is not stored: {text or response.status}", response.status == 507)
-                if final:
+                if final and code == "wrong_offset":
+                    put.go_on()  # it failed often before, which our own patience counts
+                elif final:
                     put.lost()
                 why = text
             offset = put.offset or 0
@@ -259,6 +271,22 @@ class Blobs:
             raise NoBlob(f"{transfer.digest}: {why}", transient=True)
         if self._end.wait(transfer.pause):
             raise NoBlob("the pilot ends", transient=True)
+
+
+class _Server:
+    """The server's blobs as a place of files."""
+
+    place = Place(SERVER, "the server")
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+
+    def fetch(self, digest: str, size: Optional[int], write: Write, deadline: float) -> None:
+        """As `Source.fetch`: it has its own patience, since a server may be away for a while."""
+        try:
+            self._blobs.download(digest, write)
+        except NoBlob as error:
+            raise SourceFailed(str(error), error.transient) from None
 
 
 class _Tries:

@@ -130,6 +130,19 @@ class ServerAddress:
             return connected
         raise failure or NoServerAddress("the server has no address")
 
+    @property
+    def is_remote(self) -> bool:
+        """True if the server is reached by TLS; of one that is not known yet, whether it will be."""
+        try:
+            return bool(self.read().fingerprint) and not self.nearest.startswith(SCHEME)
+        except NoServerAddress:
+            return False
+
+    @property
+    def nearest(self) -> str:
+        """The address that worked last, or the first one."""
+        return self._last_good or next(iter(self.read().urls), "")
+
     def forget(self, url: str) -> None:
         """This address accepted our connection and then did not answer: begin with another."""
         if url == self._last_good:

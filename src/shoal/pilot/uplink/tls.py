@@ -9,6 +9,7 @@ import logging
 import os
 import ssl
 import threading
+from collections.abc import Iterable
 
 from shoal.pilot.host import memfd
 from shoal.wire.http.connection import (
@@ -44,6 +45,11 @@ class Trust:
             self.generation += 1
             self._contexts.clear()
 
+    def peer_contexts(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+        """For connections from and to other pilots of this server: both sides show a certificate of its CA."""
+        with self._lock:
+            return peer_contexts(self._chain, self._authority.values())
+
     def connection(
         self, host: str, port: int, fingerprint: str, timeout: float, certified: bool, relay_key: str = ""
     ) -> TlsConnection:
@@ -61,6 +67,20 @@ class Trust:
                     _load_certificate(context, self._chain)
                 self._contexts[fingerprint, generation] = context
         return TlsConnection(host, port, timeout, context, relay_key=relay_key)
+
+
+def peer_contexts(chain: bytes, authorities: Iterable[bytes]) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Contexts of both sides that show this certificate, and accept those of these authorities."""
+    found = (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    for context in found:
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.check_hostname = False  # a peer is named by the URI in its certificate
+        context.verify_mode = ssl.CERT_REQUIRED
+        for authority in authorities:
+            context.load_verify_locations(cadata=authority)
+        _load_certificate(context, chain)
+    found[0].num_tickets = 0  # a resumed session would outlive the certificate it was begun with
+    return found
 
 
 def _fetch_ca(host: str, port: int, fingerprint: str, timeout: float, relay_key: str) -> bytes:

@@ -169,6 +169,9 @@ class Uplink:
         self._refusals = self._broken = 0
         self.beat = 10.0
         self.url = ""
+        self.by_leader: Optional[Callable[[Exchange], Optional[Answer]]] = (
+            None  # answers None if it does not go that way
+        )
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -182,9 +185,13 @@ class Uplink:
         """Ask to be registered."""
         self._jobs.put(partial(self._perform, message, True))
 
-    def exchange(self, message: Exchange) -> None:
-        """Send an exchange; one that was sent before goes over a new connection."""
+    def exchange(self, message: Exchange, itself: bool = False) -> None:
+        """Send an exchange; one that was sent before goes over a new connection. `itself`: not by way of the leader."""
         is_repeated = message.seq <= self._sent
+        if not (itself or is_repeated or self.by_leader is None):
+            self._jobs.put(partial(self._hand_on, message))
+            self._sent = message.seq
+            return
         self._sent = max(self._sent, message.seq)
         self._jobs.put(partial(self._perform, message, is_repeated))
 
@@ -233,6 +240,11 @@ class Uplink:
         if message.reports or message.batches:
             self._network.answered(connection.took)  # an exchange without reports is held by the server
         return [read_answer(answer, seq)]
+
+    def _hand_on(self, message: Exchange, connection: ServerConnection) -> list[Event]:
+        """Send an exchange by way of the leader, and to the server itself if that does not answer."""
+        answer = self.by_leader(message) if self.by_leader is not None else None
+        return self._perform(message, False, connection) if answer is None else [read_answer(answer, message.seq)]
 
     def _needs_certificate(self, error: Exception) -> bool:
         """True if our certificate is not accepted any more, so that we have to enrol again for a new one."""

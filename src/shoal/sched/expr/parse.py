@@ -60,18 +60,22 @@ class Token(NamedTuple):
     column: int
 
 
-def parse(text: str, field: str = "require") -> Expr:
-    """The expression that a text is; BadInput with the field, the column and what to do if it is none."""
+def parse(text: str, field: str = "require", measures: tuple[str, ...] = ()) -> Expr:
+    """The expression that a text is; BadInput with the field, the column and what to do if it is none.
+
+    `measures`: it is no expression on pilots, but one on functions of names, as `mean(x)` [ADR 0053]; each such function
+    of a name is a tag in the tree, by its text.
+    """
     if not isinstance(text, str):
         raise BadInput(f"expected text, found {echo(text)!r}", code="wrong_type", field=field, hint="put it in quotes")
     if len(text) > MAX_EXPR_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_EXPR_BYTES:
         _too_complex(f"is longer than {MAX_EXPR_BYTES} bytes", field)
-    return _parse(text, field)
+    return _parse(text, field, measures)
 
 
 @functools.lru_cache(maxsize=_KEPT)
-def _parse(text: str, field: str) -> Expr:
-    root = _Reader(text, field).whole()
+def _parse(text: str, field: str, measures: tuple[str, ...]) -> Expr:
+    root = _Reader(text, field, measures).whole()
     level, depth = [root], 0
     while level:
         level, depth = [child for vertex in level for child in children(vertex)], depth + 1
@@ -89,8 +93,10 @@ def _too_complex(what: str, field: str) -> NoReturn:
 class _Reader:
     """Recursive descent over the tokens; how deep it goes and how much it makes is counted."""
 
-    def __init__(self, text: str, field: str) -> None:
-        self.text, self.field = text, field
+    def __init__(self, text: str, field: str, measures: tuple[str, ...]) -> None:
+        self.text, self.field, self.measures = text, field, measures
+        self.functions = (*measures, "abs") if measures else FUNCTIONS
+        self.bare: dict[str, int] = {}  # names that no function of `measures` was applied to so far, and their columns
         self.at = 0  # where the next token is looked for
         self.terms = self.depth = 0
         self.next = self.scan()
@@ -154,7 +160,7 @@ class _Reader:
         """Something else was expected than what comes."""
         token = self.next
         found = "the end" if token.kind == "end" else f"`{echo(token.text)}`"
-        close = nearest(token.text, KEYWORDS + FUNCTIONS) if token.kind == "name" else None
+        close = nearest(token.text, KEYWORDS + self.functions) if token.kind == "name" else None
         if not hint and close and close != token.text:
             hint = f"did you mean {close}"
         self.fail(f"expected {expected}, found {found}", token.column, hint)
@@ -188,7 +194,8 @@ class _Reader:
     def whole(self) -> Vertex:
         """All of the text."""
         if self.next.kind == "end":
-            self.fail("the expression is empty", 1, 'write for example memory_mb >= 4000 and arch == "x86_64"')
+            example = "rel_err(x) < 0.01" if self.measures else 'memory_mb >= 4000 and arch == "x86_64"'
+            self.fail("the expression is empty", 1, f"write for example {example}")
         root = self.either()
         if self.next.kind != "end":
             hint = ""
@@ -197,6 +204,8 @@ class _Reader:
             elif self.next.kind == "name" and self.text[self.next.column - 2].isdigit():
                 hint = "numbers have no unit: memory_mb and disk_mb are in MB, times in seconds"
             self.fail_here("`and`, `or` or an operator", hint)
+        for name, column in self.bare.items():
+            self.fail(f"{echo(name)} alone is no value,", column, f"write for example mean({echo(name)})")
         return root
 
     def either(self) -> Vertex:
@@ -316,6 +325,9 @@ class _Reader:
 
     def name(self, token: Token) -> Union[Tag, Attribute]:
         """A tag, or an attribute of the task."""
+        if self.measures:
+            self.bare.setdefault(token.text, token.column)
+            return self._named(Tag(token.text))
         space, _, rest = token.text.partition(".")
         if space == "task" and rest:
             if rest not in ATTRIBUTES:
@@ -333,8 +345,8 @@ class _Reader:
 
     def call(self, token: Token) -> Vertex:
         """NAME(..): only of the functions there are."""
-        if token.text not in FUNCTIONS:
-            self.unknown("function", token, FUNCTIONS, token.text)
+        if token.text not in self.functions:
+            self.unknown("function", token, self.functions, token.text)
         self.enter()
         self.take()
         made = self.arguments(token)
@@ -346,6 +358,8 @@ class _Reader:
 
     def arguments(self, token: Token) -> Vertex:
         """The arguments between the parentheses of a call."""
+        if self.measures:
+            return self.measured(token)
         if token.text in CONTEXT:
             return self._named(Tag(token.text))
         if token.text == "has":
@@ -361,6 +375,21 @@ class _Reader:
             args.append(self.either())
         if token.text == "abs" and len(args) != 1:
             self.fail("abs has one argument; found more", token.column)
+        return Call(token.text, tuple(args))
+
+    def measured(self, token: Token) -> Vertex:
+        """The arguments of a function of a name, or of `abs`, `min` and `max` of numbers."""
+        before = dict(self.bare)
+        args = [self.either()]
+        while self.comes(","):
+            self.take()
+            args.append(self.either())
+        only = args[0]
+        if token.text in self.measures and len(args) == 1 and isinstance(only, Tag) and "(" not in only.name:
+            self.bare = before
+            return Tag(f"{token.text}({only.name})")
+        if token.text not in NUMERIC or (token.text == "abs" and len(args) != 1):
+            self.fail(f"{token.text} has one argument; found something else", token.column, f"write {token.text}(NAME)")
         return Call(token.text, tuple(args))
 
     def pattern(self) -> str:

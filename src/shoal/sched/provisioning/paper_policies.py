@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from shoal.model.quantities import many
 from shoal.sched.factory import FactoryRule, choose_element, missing
-from shoal.sched.guided_factory import GuidedRule, Site, TaskKind, place, require_any, wanted
 from shoal.sched.provisioning.bounds import SiteBounds
+from shoal.sched.provisioning.guided_factory import GuidedRule, Site, TaskKind, place, require_any, wanted
 from shoal.sched.provisioning.view import HEURISTIC, HYBRID, DemandRule, Need, SiteView, core_share, misfit
 
 Draw = Callable[[], float]

@@ -95,9 +95,12 @@ class ClassFilter:
         self._is_volatile = np.array([a.is_volatile for a in asked])
         self._kinds = np.array([a.kind for a in asked])
 
-    def pass_through(self, facts: Mapping[str, Any], able: Sequence[bool]) -> Matches:
-        """What a pilot with these facts can run; `able` says for each kind whether anything but an expression forbids it."""
-        fits, ranks = self._batch.match(Table([facts]))
+    def pass_through(
+        self, facts: Mapping[str, Any], able: Sequence[bool], by_class: Optional[Mapping[str, Sequence[float]]] = None
+    ) -> Matches:
+        """What a pilot with these facts can run; `able` says for each kind whether anything but an expression forbids it, and
+        `by_class` which facts of the pilot differ by class."""
+        fits, ranks = self._batch.match(Table([facts], by_class))
         may = np.array(able)[self._kinds]
         good = may & (fits[:, 0] | self._is_volatile)
         plain = set(self._serials[good & ~self._is_ranked].tolist())

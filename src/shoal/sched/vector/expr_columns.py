@@ -96,10 +96,13 @@ class Column:
 
 
 class Table:
-    """The tags of pilots by name; columns are made when they are first used."""
+    """The tags of pilots by name; columns are made when they are first used. `by_class`: what of a single pilot differs by
+    class, for each of them."""
 
-    def __init__(self, pilots: Sequence[Mapping[str, Any]]) -> None:
-        self.pilots = pilots
+    def __init__(
+        self, pilots: Sequence[Mapping[str, Any]], by_class: Optional[Mapping[str, Sequence[Value]]] = None
+    ) -> None:
+        self.pilots, self.by_class = pilots, by_class or {}
         self._columns: dict[str, Column] = {}
 
     def __len__(self) -> int:

@@ -135,6 +135,9 @@ class Plan:
     def leaf(self, vertex: Vertex) -> Column:
         """The column of a name."""
         if isinstance(vertex, Tag):
+            if vertex.name in self.table.by_class:
+                values = self.table.by_class[vertex.name]
+                return Column([values[at] for at in self.classes.where], 0)
             return self.table.column(key_of(vertex.name, self.classes.owner))
         assert isinstance(vertex, Attribute)
         return self.classes.column(vertex.name)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shoal.sched.vector.pool_changes import Pool, change_ends
 from shoal.sched.vector.slots import Counts, Floats, Slots, flow_end, one_by_one
 
 DRAWS = 200
@@ -45,6 +46,7 @@ class Work(NamedTuple):
     idle: Floats = _NONE  # seconds that a slot was idle before a task, observed (its section 3.4.2)
     later: int = 0  # tasks that begin when all others have ended
     error: float = 0.0  # relative deviation of real ends from those of this model
+    pool: Pool | None = None  # its pilots, where some may be lost and others may come; None: it stays as it is
 
 
 class Forecast(NamedTuple):
@@ -64,30 +66,42 @@ class Seen(NamedTuple):
     later: int  # tasks that begin when all others have ended
     idle: Sequence[float]  # seconds that a slot was idle before a task
     failing: float  # share of the attempts that had to be repeated
+    pool: Pool | None = None  # its pilots, where they may change
 
 
-def forecast_seen(seen: Seen) -> Forecast | None:
-    """The forecast of a run by what was seen of it. It is the same each time: what is shown does not jump by chance."""
+def ends_seen(seen: Seen) -> Floats | None:
+    """Seconds until the end of a run in each draw, by what was seen of it; None while it is not known. They are the same each
+    time: what is shown does not jump by chance."""
     at, durations = [place for place, _ in seen.ended], np.array([duration for _, duration in seen.ended])
     speeds = np.append(estimate_speeds(at, durations, max(at, default=-1) + 1), 1.0)  # the last: where none ended
     here = speeds[[place for place, _ in seen.running]]
     idle = np.array(seen.idle)
     work = Work(
         waiting=seen.waiting, ended=durations * speeds[at], ages=np.array([age for _, age in seen.running]) * here,
-        speeds=here, failing=seen.failing, later=seen.later, error=MODEL_ERROR,
+        speeds=here, failing=seen.failing, later=seen.later, error=MODEL_ERROR, pool=seen.pool,
         idle=np.minimum(idle, np.quantile(idle, LONG_IDLE)) if len(idle) else idle,
     )  # fmt: skip
-    return forecast(work, np.random.default_rng(0))
+    return _ends(work, np.random.default_rng(0), DRAWS)
 
 
 def forecast(work: Work, rng: np.random.Generator, draws: int = DRAWS) -> Forecast | None:
     """The forecast of a run's end; None while it is not known: no task has ended, or there is no slot."""
+    ends = _ends(work, rng, draws)
+    return quantiles(ends) if ends is not None else None
+
+
+def quantiles(ends: Floats) -> Forecast:
+    """Draws of an end as a forecast."""
+    low, middle, high = np.quantile(ends, (0.1, 0.5, 0.9))
+    return Forecast(float(low), float(middle), float(high))
+
+
+def _ends(work: Work, rng: np.random.Generator, draws: int) -> Floats | None:
     if not (work.waiting or len(work.ages) or work.later):
-        return Forecast(0.0, 0.0, 0.0)
+        return np.zeros(1)
     if not len(work.ended) or not len(work.speeds) + len(work.arrivals):
         return None
-    low, middle, high = np.quantile(makespans(work, rng, draws), (0.1, 0.5, 0.9))
-    return Forecast(float(low), float(middle), float(high))
+    return makespans(work, rng, draws)
 
 
 def makespans(work: Work, rng: np.random.Generator, draws: int = DRAWS) -> Floats:
@@ -108,6 +122,8 @@ def makespans(work: Work, rng: np.random.Generator, draws: int = DRAWS) -> Float
         slots = Slots(speeds, np.maximum(slots.free, end[:, None]), np.zeros(slots.free.shape, bool))
         end = _process(slots, _repeat(work.later, failing, rng, draws), durations, rng).end()
     end = _widen(end, 1.0 + 1.0 / math.sqrt(min(len(work.ended), MOST_OBSERVED)))
+    if work.pool is not None:
+        end = change_ends(end, work.pool, rng)
     return end * np.exp(work.error * rng.standard_normal(draws))
 
 

@@ -136,9 +136,12 @@ class CertificateAuthority:
             self._context.load_cert_chain(self._folder / SERVER_FILE)
         return True
 
-    def pilot_certificate(self, name: str, lasts: float, now: float) -> tuple[str, str]:
-        """A pilot's certificate and key, as PEM; not stored. It is good as a client of the server and a server of peers."""
-        pair = self._sign(name, [x509.DNSName(name)], _CLIENT_AND_SERVER, now, min(lasts, PILOT_LASTS))
+    def pilot_certificate(self, name: str, lasts: float, now: float, peer: str = "") -> tuple[str, str]:
+        """A pilot's certificate and key, as PEM; not stored. It is good as a client of the server and a server of peers, to
+        which the URI `peer` names its mesh and its id."""
+        names: list[x509.GeneralName] = [x509.DNSName(name)]
+        names += [x509.UniformResourceIdentifier(peer)] if peer else []
+        pair = self._sign(name, names, _CLIENT_AND_SERVER, now, min(lasts, PILOT_LASTS))
         return pair.certificate.public_bytes(_PEM).decode(), _key_pem(pair.key).decode()
 
     def _check_clock(self, now: float) -> None:

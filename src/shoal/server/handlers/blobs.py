@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 
+from shoal.engine.pilots import mesh
 from shoal.model.blobs import parse_digest
 from shoal.model.credentials import SESSION
-from shoal.model.errors import BadInput, NotFound, TooLarge
+from shoal.model.errors import BadInput, NotFound, Refused, TooLarge
 from shoal.model.ids import parse_run
 from shoal.model.lazy_dataclass import dataclass
-from shoal.model.limits import MAX_BLOB, MAX_BODY
+from shoal.model.limits import LEAST_SHARED, MAX_BLOB, MAX_BODY
 from shoal.server.auth.authentication import unauthorised
 from shoal.server.blobs.registry import UNUSED, checkpoints_of, unknown_blob
 from shoal.server.blobs.uploads import STALL, WrongOffset
@@ -18,6 +19,7 @@ from shoal.server.handlers.submit import check_space
 from shoal.server.http.messages import FileResponse, Request, Response
 from shoal.server.http.request import Call, answer, read_body, refusal
 from shoal.wire.http.blob_transfer import CHECKPOINT
+from shoal.wire.messages import BlobPeers
 
 BYTES = "application/octet-stream"
 OFFSET = "X-Shoal-Offset"
@@ -46,7 +48,7 @@ class BlobHandler(CallHandler):
         """Receive a blob, or a part of one, and have the caller hold it."""
         digest, owner = parse_digest(call.path_part("digest")), self._owner(call)
         head = read_head(call.request)
-        check_space(self.service)
+        self._check_space(call)
         call.rest()  # the number of uploads at once has limits of its own
         self.service.last_request = self.service.clock()
         try:
@@ -61,7 +63,22 @@ class BlobHandler(CallHandler):
             response = refusal(error)
             response.headers[OFFSET] = str(error.offset)
             return response
+        except Refused as error:
+            self._note(call, error)
+            raise
         raise AssertionError("an upload that is neither here nor queried")
+
+    def _check_space(self, call: Call) -> None:
+        try:
+            check_space(self.service)
+        except Refused as error:
+            self._note(call, error)
+            raise
+
+    def _note(self, call: Call, error: Refused) -> None:
+        """Have people told that a pilot waits until there is space for what it brings."""
+        if error.code == "disk_full" and call.caller.kind == SESSION:
+            self.service.engine.note_no_space(call.caller.pilot, error.message)
 
     async def _take(self, call: Call, owner: str, digest: str, head: BlobHeaders) -> Response:
         async with self.uploads.turn(owner, digest, head.total, head.start) as upload:
@@ -108,6 +125,27 @@ class BlobHandler(CallHandler):
         call.rest()
         self.service.last_request = self.service.clock()
         return FileResponse(self.blobs.path(digest), STALL + size / SLOWEST, BYTES)
+
+    async def peers(self, call: Call) -> Response:
+        """Which pilots of the asker's mesh fetched a blob, or do so now; a person is in none."""
+        if call.caller.kind != SESSION:
+            return answer(BlobPeers([]))
+        digest, state = parse_digest(call.path_part("digest")), self.service.engine.state
+        pilot = state.pilots.get(call.caller.pilot)
+        if pilot is None:
+            raise unauthorised()
+        size = self.blobs.size(digest)
+        if size is None:
+            raise unknown_blob(digest)
+        if size < LEAST_SHARED or not mesh.takes_part(pilot):
+            return answer(BlobPeers([]))
+        known = self.context.fetchers.ask(
+            (pilot.site, pilot.holder, digest), pilot.name, size, self.service.clock(),
+            lambda name: mesh.neighbour(state, pilot, name) is not None,
+            mesh.neighbour(state, pilot, pilot.name) is not None,
+        )  # fmt: skip
+        found = [mesh.neighbour(state, pilot, name) for name in known.pilots]
+        return answer(BlobPeers([one for one in found if one is not None], known.wait))
 
     # --- the owner
     def _owner(self, call: Call) -> str:

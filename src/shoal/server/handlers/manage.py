@@ -18,7 +18,7 @@ from shoal.engine.commands import Remove, SetFields
 from shoal.model.errors import BadInput, Conflict, Refused, echo
 from shoal.model.file_names import environment_name
 from shoal.model.ids import TaskId, parse_run, parse_target, run_text
-from shoal.model.limits import MAX_SPECS
+from shoal.model.limits import MAX_TARGETS
 from shoal.model.rangeset import RangeSet
 from shoal.model.states import TaskState
 from shoal.model.task.spec import FIELDS, Spec
@@ -48,7 +48,7 @@ class ManageHandler(CallHandler):
         """Give tasks that have not begun other values of task fields."""
         request = await call.object(lambda body: _with_fields(SetRequest, body))
         fields = _check_fields(request.fields, self.service.clock())
-        if not request.targets or len(request.targets) > MAX_SPECS:
+        if not request.targets or len(request.targets) > MAX_TARGETS:
             raise BadInput("which runs?", code="required", field="targets", hint='e.g. ["r12", "r13.4"]')
         targets = list(dict.fromkeys(parse_target(text) for text in request.targets))
         call.about = f"{' '.join(request.targets[:5])} {' '.join(fields)}"
@@ -101,13 +101,22 @@ class ManageHandler(CallHandler):
         found, row = reader.run(number), reader.run_row(number)
         if found is None or row is None:
             raise unknown_run(number)
-        arrays = [(array["first"], array["task"]) for array in found["arrays"]]
+        growth = reader.growth_row(number)
+        grown = reader.grown_arrays(number) if growth is not None else ()
+        arrays = [(array["first"], array["task"]) for array in found["arrays"] if array["first"] not in grown]
         chosen = _choose(reader, number, found["total"], request.only) if request.only else None
         document: dict[str, Any] = {
             "tasks": copy_tables(arrays, chosen, request.fields), "name": found["name"], "cwd": found["cwd"],
             "labels": found["labels"], "max_fail": row.max_fail, "max_running": row.max_running, "seed": row.seed,
             "key": request.key,
         }  # fmt: skip
+        if row.notify:
+            document["notify"] = json.loads(row.notify)
+        partial = reader.partial_row(number)
+        if partial is not None:
+            document |= {"reduce": json.loads(partial.reduce), "until": partial.until}
+        if growth is not None:
+            document["rules"] = json.loads(growth.rules)
         document |= {name: value for name in ("name", "seed") if (value := getattr(request, name)) is not None}
         submission = parse_submission(document)
         environment = None
@@ -123,7 +132,7 @@ class ManageHandler(CallHandler):
     async def remove(self, call: Call) -> Response:
         """Remove finished runs with their logs, environments and references to blobs; their accounts stay."""
         request = await call.body(RemoveRequest)
-        if not request.runs or len(request.runs) > MAX_SPECS:
+        if not request.runs or len(request.runs) > MAX_TARGETS:
             raise BadInput("which runs?", code="required", field="runs", hint='e.g. ["r12"]')
         numbers = list(dict.fromkeys(parse_run(text) for text in request.runs))
         call.about = " ".join(request.runs[:8])

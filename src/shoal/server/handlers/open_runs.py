@@ -6,23 +6,28 @@ import asyncio
 from operator import methodcaller
 
 from shoal.db.reader import Results
-from shoal.engine.commands import Add, Close, PollRun
+from shoal.engine.commands import Add, AdvancePlan, Close, PollRun, TellFiles
 from shoal.engine.records import Run
-from shoal.model.errors import Refused, TooBusy
-from shoal.model.ids import parse_run
-from shoal.model.limits import MAX_WAIT
+from shoal.model.errors import BadInput, Conflict, Refused, TooBusy
+from shoal.model.ids import parse_run, run_text
+from shoal.model.limits import MAX_BYTES, MAX_TOLD_FILES, MAX_WAIT
+from shoal.model.states import UNACCEPTED
+from shoal.model.task.checks import whole
+from shoal.model.task.field_values import files
 from shoal.server.context import CallHandler, unknown_run
 from shoal.server.handlers.submit import blobs_of, check_space
 from shoal.server.http.messages import Response
 from shoal.server.http.request import Call, answer
+from shoal.server.planning.steps import next_stage
 from shoal.server.recent_results import foreign_elements, page_of
 from shoal.server.submission.check_expressions import check_expressions
-from shoal.wire.http.requests import Nothing
+from shoal.wire.http.requests import FilesBody, Nothing
 from shoal.wire.submission import parse_addition
 
 # Batching: fewer than FEW results of a run with more than MANY tasks under way wait so many seconds for more of them,
 # because a response costs as much with one result as with a hundred.
 FEW, MANY, MOMENT = 250, 100, 0.01
+FILE_NAMES = files(MAX_TOLD_FILES)  # below the run's directory
 FULL_AGAIN = 1.0  # seconds after which an addition that waits for space on the disk is worth repeating
 
 
@@ -55,6 +60,33 @@ class OpenRunsHandler(CallHandler):
         owner = self.context.owner_of(parse_run(call.path_part("run")))
         if owner != call.caller.owner and not call.caller.is_admin:
             raise Refused("only its owner adds tasks to a run", code="forbidden", hint="submit a run of your own")
+
+    async def files(self, call: Call) -> Response:
+        """Tell the rules of a run of files; answered after the commit."""
+        body = await call.body(FilesBody)
+        self._check_adder(call)
+        if len(body.files) > MAX_TOLD_FILES:
+            hint = f"at most {MAX_TOLD_FILES:,} in one call"
+            raise BadInput(f"{len(body.files):,} files", code="split", field="files", hint=hint)
+        names = FILE_NAMES(list(body.files), "files")
+        sizes = [whole(0, MAX_BYTES)(size, "files") for size in body.files.values()]
+        self.service.last_request = self.service.clock()
+        number = parse_run(call.path_part("run"))
+        return answer(await self.service.command(TellFiles(number, tuple(zip(names, sizes, strict=True)), body.end)))
+
+    async def accept(self, call: Call) -> Response:
+        """A person accepts the outlook of a run that is planned."""
+        await call.body(Nothing)
+        self._check_adder(call)
+        number = parse_run(call.path_part("run"))
+        found = self.service.engine.state.runs.get(number)
+        stage = found.plan.stage if found is not None and found.plan is not None and found.is_planning else ""
+        if stage != UNACCEPTED:
+            what = f"{run_text(number)} is {stage}" if stage else f"{run_text(number)} waits for no acceptance"
+            raise Conflict(what, code="not_unaccepted", hint=f"`shoal show {run_text(number)}` tells how far it is")
+        to = next_stage(UNACCEPTED)
+        data = {"accepted": call.caller.owner}
+        return answer(await self.service.command(AdvancePlan(number, UNACCEPTED, to, data)))
 
     async def close(self, call: Call) -> Response:
         """Nothing more will be added."""

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from shoal.engine.commands import Drain, Enrol
-from shoal.engine.pilots.exchange import check_exchange, disowned
+from shoal.engine.pilots import mesh
+from shoal.engine.pilots.exchange import disowned
 from shoal.engine.pilots.hosts import key_of
-from shoal.engine.pilots.lease_proofs import Proofs
-from shoal.engine.pilots.old_protocol import complete
 from shoal.engine.records import Pilot
-from shoal.engine.tasks.reports import may_report
+from shoal.engine.windows import leaders
 from shoal.model.credentials import ENROL, LONGEST, SESSION, digest
 from shoal.model.errors import BadInput, NotFound, Refused, ShoalError, echo
 from shoal.model.file_names import BLOBS, LOG_MARK, LOGS
-from shoal.model.ids import is_pilot, parse_attempt
+from shoal.model.ids import is_pilot
 from shoal.model.quantities import parse_duration
-from shoal.model.task.kept_files import unpack
 from shoal.server.auth.authentication import Caller, unauthorised
 from shoal.server.context import CallHandler
+from shoal.server.exchanges.content import begin
 from shoal.server.http.messages import Response
 from shoal.server.http.request import Call, answer
-from shoal.wire.chunk import shift
 from shoal.wire.http.requests import DrainRequest
-from shoal.wire.messages import PROTOCOL, Exchange, Register
-from shoal.wire.old_protocol import NONCES_SINCE, for_protocol
+from shoal.wire.messages import PROTOCOL, Exchange, Register, Reply
+from shoal.wire.old_protocol import for_protocol
 
 CERTIFICATE_LASTS = 30 * 86_400.0
 SECRETS = ("session", "former", "identity", "token", "revoked", "bound")  # columns that nobody is shown
@@ -63,10 +59,25 @@ class PilotsHandler(CallHandler):
             "blob_dir": str(self.service.state_dir / BLOBS),
         }  # fmt: skip
         if self.context.authority is not None and is_bound:
+            reply |= self._mesh_terms(registered.pilot)
             reply["certificate"], reply["key"] = await asyncio.to_thread(
-                self.context.authority.pilot_certificate, registered.pilot, CERTIFICATE_LASTS, self.service.clock()
-            )
+                self.context.authority.pilot_certificate,
+                registered.pilot, CERTIFICATE_LASTS, self.service.clock(), reply["peer"],
+            )  # fmt: skip
         return answer(for_protocol("Registered", reply, register.protocol))
+
+    def _mesh_terms(self, name: str) -> dict[str, Any]:
+        """What a pilot is told of the pilots with which it may share files, and how its certificate names it to them."""
+        state = self.service.engine.state
+        pilot = state.pilots.get(name)
+        if pilot is None:  # it ended while its registration was on the way to the disk
+            return {"peer": ""}
+        neighbours, shut_out = mesh.invite(state, pilot)
+        leader = leaders.tell(state, pilot, 0)
+        return {
+            "peer": mesh.certified_name(state, pilot), "neighbours": [vars(one) for one in neighbours],
+            "shut_out": shut_out, "leader": vars(leader) if leader is not None else None,
+        }  # fmt: skip
 
     def _enrolment(self, caller: Caller, register: Register) -> Enrol:
         """The command that enrols a pilot, on the terms of its token."""
@@ -104,65 +115,22 @@ class PilotsHandler(CallHandler):
         if self._is_unknown_session(call.caller):
             raise disowned()
         exchange = await call.body(Exchange)
-        self.service.check_whole()
-        if exchange.pilot != call.path_part("pilot"):
-            raise BadInput("the path names another pilot", code="range", field="pilot")
-        self._check_session(call, exchange)
+        reply = self.begin_exchange(exchange, call.caller, call.path_part("pilot"))
         call.rest()
-        pilot = self.service.engine.state.pilots.get(exchange.pilot)
-        if pilot is not None and _is_read_here(exchange):
-            check_exchange(exchange, pilot)  # the engine checks it, too, but only when its content was read
-            if exchange.protocol < NONCES_SINCE:
-                exchange = complete(self.service.engine.state, pilot, exchange)
-            if pilot.session == digest(exchange.session):  # otherwise it is refused
-                self._claim_results(exchange, pilot)
-                self.context.file_answers.deliver(pilot.names, exchange.files)
-                exchange = self._hold_checkpoints(exchange, pilot)
-        reply = await self.service.exchange(exchange)
+        return self.end_exchange(exchange, await reply)
+
+    def begin_exchange(self, exchange: Exchange, caller: Caller, named: str) -> asyncio.Future[Reply]:
+        """Handle an exchange; `named`: the pilot in the path."""
+        self.service.check_whole()
+        if exchange.pilot != named:
+            raise BadInput("the path names another pilot", code="range", field="pilot")
+        self._check_session(caller, exchange)
+        return begin(self.context, exchange)
+
+    def end_exchange(self, exchange: Exchange, reply: Reply) -> Response:
+        """The response with the reply."""
         self.context.metrics.exchanges += 1
         return answer(reply if exchange.protocol == PROTOCOL else for_protocol("Reply", reply, exchange.protocol))
-
-    def _claim_results(self, exchange: Exchange, pilot: Pilot) -> None:
-        """Have the runs hold the blobs of large results and of kept outputs, of reports that may count."""
-        results = [(report.attempt, 0, report.result) for report in exchange.reports if report.result]
-        results += [(batch.attempt, at, text) for batch in exchange.batches for at, text in enumerate(batch.result)]
-        large = [(first, at, [text]) for first, at, text in results if text.startswith("sha256:")]
-        large += [
-            (first, at, kept) for first, at, text in results if (kept := [f.digest for f in unpack(text).values()])
-        ]
-        if not large:
-            return
-        state = self.service.engine.state
-        named: dict[int, list[str]] = {}
-        proofs = Proofs(state.lease_key, pilot.names, exchange.proofs)
-        for first, at, texts in large:
-            attempt = shift(parse_attempt(first), at)
-            if may_report(state, pilot, attempt, proofs):
-                named.setdefault(attempt.run, []).extend(texts)
-        for number, digests in named.items():
-            run = state.runs.get(number)
-            if run is None:
-                continue
-            for text in digests:
-                with contextlib.suppress(NotFound):  # readers of that result get an error: its blob is missing
-                    self.context.blobs.claim(run.owner, number, [text])
-
-    def _hold_checkpoints(self, exchange: Exchange, pilot: Pilot) -> Exchange:
-        """Hold the blobs of checkpoints while their tasks need them; drops a checkpoint of which a blob is missing."""
-        for report in exchange.reports:
-            if report.files and pilot.holds(parse_attempt(report.attempt)):
-                self._hold_files(pilot, report.attempt, report.files)
-        if not exchange.checkpoints:
-            return exchange
-        kept = [one for one in exchange.checkpoints if self._hold_files(pilot, one.attempt, one.files)]
-        return replace(exchange, checkpoints=kept)
-
-    def _hold_files(self, pilot: Pilot, attempt: str, files: Mapping[str, str]) -> bool:
-        number, state = parse_attempt(attempt).run, self.service.engine.state
-        run = state.runs.get(number)
-        if run is None or not state.serves(pilot, run.owner):
-            return False
-        return self.context.blobs.keep_checkpoint(run.owner, number, files.values())
 
     def _is_unknown_session(self, caller: Caller) -> bool:
         """True for a session that no pilot has or lately had: its body, of up to eight megabytes, is not read."""
@@ -171,9 +139,9 @@ class PilotsHandler(CallHandler):
         mine = digest(caller.secret)
         return all(gone.session != mine for gone in self.service.engine.state.gone.values())
 
-    def _check_session(self, call: Call, exchange: Exchange) -> None:
+    def _check_session(self, caller: Caller, exchange: Exchange) -> None:
         """Refuse an exchange in the name of another pilot."""
-        state, caller = self.service.engine.state, call.caller
+        state = self.service.engine.state
         if exchange.session != caller.secret or (caller.pilot and caller.pilot != exchange.pilot):
             raise unauthorised()
         gone = state.gone.get(exchange.pilot) if exchange.pilot not in state.pilots else None
@@ -254,11 +222,3 @@ class PilotsHandler(CallHandler):
         except NotFound:
             return False
         return True
-
-
-def _is_read_here(exchange: Exchange) -> bool:
-    """True if there is something in an exchange that is used before the engine gets it."""
-    return bool(
-        exchange.protocol < NONCES_SINCE or exchange.files or exchange.checkpoints or exchange.tails or exchange.batches
-        or any(report.result or report.files for report in exchange.reports)
-    )  # fmt: skip

@@ -19,6 +19,7 @@ from shoal.server.context import CallHandler
 from shoal.server.handlers.policy_text import day_of, differences, over_use, row_of, visible
 from shoal.server.http.messages import Response
 from shoal.server.http.request import Call, answer
+from shoal.server.placement import check_objective
 from shoal.server.service import PolicyAuthor
 from shoal.wire.did_you_mean import did_you_mean
 from shoal.wire.http.requests import PolicyBody, SharesBody
@@ -106,6 +107,7 @@ class PolicyHandler(CallHandler):
         policy = parse_policy(request.policy)
         users = {row.name: row.grp for row in self.access.users.values()}
         check_people(policy, users, self.access.groups)
+        check_objective(policy.placement.objective)
         now = self.service.engine.state.policy_version
         if request.version != now:
             author, changed = self.service.policy_author

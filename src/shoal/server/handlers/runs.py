@@ -13,7 +13,7 @@ from shoal.engine.commands import Cancel, Retry, Signal
 from shoal.engine.why.reason import Reason
 from shoal.model.errors import BadInput, NotFound, echo
 from shoal.model.ids import TaskId, is_pilot, parse_place, parse_run, parse_target, parse_task, run_text
-from shoal.model.limits import MAX_NAME, MAX_SPECS
+from shoal.model.limits import MAX_NAME, MAX_TARGETS
 from shoal.model.quantities import many
 from shoal.model.signals import SIGNALS, parse_signal
 from shoal.model.states import FINAL, Cause, TaskState
@@ -80,9 +80,10 @@ class RunsHandler(CallHandler):
         """Add how many of a run's tasks are with pilots now, and run: the row is written only when a task ends."""
         run = self.service.engine.state.runs.get(row["run"])
         if run is not None:
+            row["emits"] = run.partial is not None
             waiting = sum(len(array.todo) for array in run.arrays if array.waiting)
             row["counts"] |= {"live": run.live, "running": min(run.live, running[run.number]), "waiting": waiting}
-        for inner in ("signature", "digest", "env_file", "nonce", "base"):
+        for inner in ("signature", "digest", "env_file", "nonce", "base", "notify"):
             row.pop(inner, None)
         return row
 
@@ -96,6 +97,13 @@ class RunsHandler(CallHandler):
             lambda r: r.tasks(number, after=after, limit=limit, states=states, values=values)
         )
         return answer({"tasks": rows, "next": rows[-1]["element"] if len(rows) == limit else None})
+
+    async def partial(self, call: Call) -> Response:
+        """What a run's tasks emitted so far."""
+        number = parse_run(call.path_part("run"))
+        await total_of(self.context, number)
+        found = self.service.engine.partial(number)
+        return answer(found if found is not None else await self.service.query(lambda r: r.partial(number)))
 
     async def task(self, call: Call) -> Response:
         """One task with its history."""
@@ -196,7 +204,7 @@ class RunsHandler(CallHandler):
         return int(result["tasks"])
 
     async def _targets(self, call: Call, texts: list[str]) -> list[int | TaskId]:
-        if not texts or len(texts) > MAX_SPECS:
+        if not texts or len(texts) > MAX_TARGETS:
             raise BadInput(
                 "expected a list of runs and tasks", code="required", field="targets", hint='e.g. ["r12", "r13.4"]'
             )

@@ -8,6 +8,7 @@ from collections import Counter
 from shoal import __version__
 from shoal.db.retention import KEEP_BYTES, KEEP_SECONDS
 from shoal.engine.pilots.site_reports import sites_in_use
+from shoal.engine.why.pilots_and_sites import waits_for_space
 from shoal.model.errors import NotFound
 from shoal.model.quantities import parse_duration, parse_size
 from shoal.server.context import CallHandler, Context
@@ -53,6 +54,9 @@ class ServerHandler(CallHandler):
             public |= {"addresses": context.addresses, "fingerprint": context.authority.fingerprint}
             public |= {"certificate_ends": ends.leaf, "ca_ends": ends.ca}
         sites = sites_in_use(context.service.engine.state, call.caller.owner)
+        state, me = context.service.engine.state, call.caller.owner
+        mine = (pilot for pilot in state.pilots.values() if state.serves(pilot, me))
+        public["outputs_wait"] = next(filter(None, (waits_for_space(pilot, state.now) for pilot in mine)), "")
         public["sites"] = [site._asdict() for site in sites]
         if not call.caller.is_admin:
             return answer({**public, **self._own(call)})

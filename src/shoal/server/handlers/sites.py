@@ -27,6 +27,11 @@ class SitesHandler(CallHandler):
             }
         )
 
+    async def weather(self, call: Call) -> Response:
+        """The weather of the sites that the caller may use."""
+        self.service.check_whole()
+        return answer({"sites": self.service.engine.weather(call.caller.owner, self.service.clock())})
+
     async def machines(self, call: Call) -> Response:
         """Where the tasks of a run run, what they take, and what is asked of its owner's sites."""
         number = parse_run(call.path_part("run"))

@@ -18,6 +18,8 @@ from shoal.model.ids import TaskId, parse_run, run_text
 from shoal.model.limits import MAX_ENV_BYTES, MAX_ENV_ITEMS
 from shoal.model.task.content import parse_content
 from shoal.model.task.spec import Submission
+from shoal.sched.partial.goal import check as check_partial
+from shoal.server.hooks.notify import check_target
 from shoal.server.private_files import write_private
 from shoal.server.service import Service
 from shoal.server.submission.check_expressions import (
@@ -27,6 +29,7 @@ from shoal.server.submission.check_expressions import (
     tag_warnings,
     visible_warnings,
 )
+from shoal.server.submission.check_outputs import output_warnings
 from shoal.server.submission.dependencies import outcomes_of, targets_of
 from shoal.server.submission.resume import Reused, Written, find_earlier, read_fingerprints, read_written, sign
 from shoal.wire.submission import canonical, parse_submission
@@ -59,10 +62,16 @@ def read_submission(body: Mapping[str, Any]) -> SubmissionRequest:
     resume, strict, dry_run = (_flag(fields.pop(name, False), name) for name in ("resume", "strict", "dry_run"))
     submission = parse_submission(fields)
     # How files looked when they were submitted is no part of the work: the same work has the same key later, too.
-    same = {**fields, "tasks": [{k: v for k, v in table.items() if k != "visible"} for table in fields["tasks"]]}
+    same = dict(fields)
+    for name in ("tasks", "rules"):
+        if name in fields:
+            same[name] = [{k: v for k, v in table.items() if k != "visible"} for table in fields[name]]
     digest = hashlib.sha256(canonical(same).encode()).hexdigest()
     signature = sign(submission, read_fingerprints(fingerprints))
     written = read_written(fingerprints)
+    if resume and submission.rules:
+        hint = "leave out --resume; `shoal retry` goes on with a run that failed"
+        raise BadInput("a run with rules takes over nothing of an earlier one", code="usage", field="rules", hint=hint)
     return SubmissionRequest(submission, digest, signature, env_file, environment, resume, strict, dry_run, written)
 
 
@@ -74,7 +83,8 @@ async def submit(
     warnings = check_submission(service, owner, submission, strict)
     reused: Reused = ()
     reruns: list[dict[str, Any]] = []
-    if resume:
+    plan = {"accept": submission.plan, "resume": resume, "written": written} if submission.plan is not None else None
+    if resume and (plan is None or dry_run):
         asked = submission
         submission, reused, reruns = await service.query(
             lambda reader: find_earlier(reader, owner, asked, signature, written)
@@ -87,7 +97,8 @@ async def submit(
             "again": False,
             "reuses": _origins(reused),
         }
-        return {**would, "reruns": reruns, "warnings": warnings}
+        outlook = await _outlook(service, owner, submission)
+        return {**would, "reruns": reruns, "warnings": warnings, "outlook": outlook}
     check_space(service, size)
     blobs = blobs_of(submission)
     if blobs:
@@ -99,7 +110,13 @@ async def submit(
         if found is not None:
             row = service.reader.run_row(found.run)
             total = row.total if row is not None else 0
-            return {**again(found.run, total, found.digest, digest), "reuses": [], "reruns": [], "warnings": warnings}
+            return {
+                **again(found.run, total, found.digest, digest),
+                "reuses": [],
+                "reruns": [],
+                "warnings": warnings,
+                "outlook": None,
+            }
     state = service.engine.state
     is_new = not submission.key or (owner, submission.key) not in state.keys
     if is_new:
@@ -114,10 +131,22 @@ async def submit(
     if submission.open:
         service.results.follow(state.next_run, state.next_seq - 1)
     answer = await service.command(
-        Submit(submission, owner, digest, signature, reused, env_file, outcomes),
+        Submit(submission, owner, digest, signature, reused, env_file, outcomes, plan),
         lambda result: service.accept(parse_run(result["run"]), 1, result["tasks"]),
     )
-    return {**answer, "reuses": _origins(reused), "reruns": reruns, "warnings": warnings}
+    return {**answer, "reuses": _origins(reused), "reruns": reruns, "warnings": warnings, "outlook": None}
+
+
+async def _outlook(service: Service, owner: str, submission: Submission) -> dict[str, Any] | None:
+    """What is known of a run before it starts, by its largest table: the slots for such tasks, and runs of the same command."""
+    spec = max(submission.specs, key=lambda spec: spec.count, default=None)
+    if spec is None:
+        return None
+    slots = service.engine.slots_for(owner, spec.needs)
+    alike = (
+        await service.query(lambda reader: reader.alike(owner, spec.command, spec.shell)) if not spec.function else []
+    )
+    return {"slots": slots, "alike": [run_text(run) for run in alike]}
 
 
 def _origins(reused: Reused) -> list[dict[str, Any]]:
@@ -130,15 +159,20 @@ def _origins(reused: Reused) -> list[dict[str, Any]]:
 
 def check_submission(service: Service, owner: str, submission: Submission, strict: bool = False) -> list[str]:
     """Refuse wrong expressions, and with `strict` tasks that no pilot could run; returns warnings."""
-    check_expressions(submission.specs)
+    check_expressions(submission.checked)
+    check_partial(submission.reduce, submission.until)
     state = service.engine.state
-    warnings = tag_warnings(state, owner, submission.specs) + rank_warnings(state, owner, submission.specs)
-    warnings += visible_warnings(state, owner, submission.specs)
-    return warnings + check_fits(state, owner, submission.specs) if strict else warnings
+    for target in submission.notify:
+        check_target(target, service.mode, state.accounting.policy.notify.hosts)
+    warnings = tag_warnings(state, owner, submission.checked) + rank_warnings(state, owner, submission.checked)
+    warnings += visible_warnings(state, owner, submission.checked) + output_warnings(submission.checked)
+    return warnings + check_fits(state, owner, submission.checked) if strict else warnings
 
 
 def check_space(service: Service, wanted: int = 0) -> None:
     """Refuse new work while accepted work cannot be written, and work that would fill the disk."""
+    if service.writer.trouble:
+        service.writer.watch()  # there may be space again since it looked last
     trouble = service.writer.trouble
     if not trouble and not service.reserve.has_space(2 * wanted):  # once in the log, once in the database
         trouble = service.reserve.trouble()
@@ -153,8 +187,9 @@ def blobs_of(submission: Submission) -> list[str]:
         for spec in submission.specs
         for text in (spec.function, spec.initializer, spec.finalizer, spec.modules, spec.stdin_data, *spec.calls)
     )
-    contents = (parse_content(text).digest for spec in submission.specs for text in spec.content.values())
-    return list(dict.fromkeys([*(text for text in texts if text.startswith("sha256:")), *contents]))
+    contents = (parse_content(text) for spec in submission.specs for text in spec.content.values())
+    digests = (content.digest for content in contents if not content.is_directory)
+    return list(dict.fromkeys([*(text for text in texts if text.startswith("sha256:")), *digests]))
 
 
 def _flag(value: Any, field: str) -> bool:

@@ -26,6 +26,7 @@ from shoal.server.blobs.registry import unknown_blob
 from shoal.server.context import Context
 from shoal.server.handlers.acct import AcctHandler
 from shoal.server.handlers.blobs import BlobHandler
+from shoal.server.handlers.bundles import BundlesHandler
 from shoal.server.handlers.events import EventsHandler
 from shoal.server.handlers.logs import LogsHandler
 from shoal.server.handlers.manage import ManageHandler
@@ -38,6 +39,7 @@ from shoal.server.handlers.runs import RunsHandler
 from shoal.server.handlers.server import ServerHandler
 from shoal.server.handlers.sites import SitesHandler
 from shoal.server.http.connections import peer_name
+from shoal.server.http.fast_path import ExchangeFastPath
 from shoal.server.http.messages import Request, Response
 from shoal.server.http.rate_limit import POOL, RateLimit
 from shoal.server.http.request import Call, plain_error, refusal
@@ -48,15 +50,19 @@ log = logging.getLogger(__name__)
 Handler = Callable[[Call], Awaitable[Response]]
 _LOCAL_NAMES = frozenset({"localhost", SERVER_NAME})
 _SAFE = ("GET", "HEAD")
+_EXCHANGE = next(route for route in ROUTES if route.handler == "pilots.exchange")
+_EXCHANGE_CALL = f"{_EXCHANGE.method} {_EXCHANGE.path}"  # as the audit has it
 
 
 def make_app(context: Context) -> Callable[[Request], Awaitable[Response]]:
     """The application with all routes."""
+    exchanges = PilotsHandler(context)
     parts = {
         "runs": RunsHandler(context),
         "logs": LogsHandler(context),
         "events": EventsHandler(context),
-        "pilots": PilotsHandler(context),
+        "pilots": exchanges,
+        "bundles": BundlesHandler(context),
         "people": PeopleHandler(context),
         "server": ServerHandler(context),
         "open": OpenRunsHandler(context),
@@ -71,7 +77,7 @@ def make_app(context: Context) -> Callable[[Request], Awaitable[Response]]:
     for route in ROUTES:
         module, _, method = route.handler.partition(".")
         handlers[route.handler] = getattr(parts[module], method)
-    return _Checks(context, handlers).handle
+    return _Checks(context, handlers, exchanges).handle
 
 
 class _Node:
@@ -117,40 +123,64 @@ class Router:
 
 
 class _Checks:
-    def __init__(self, context: Context, handlers: Mapping[str, Handler]) -> None:
+    def __init__(self, context: Context, handlers: Mapping[str, Handler], exchanges: PilotsHandler) -> None:
         self.context, self._handlers = context, handlers  # by the name that routes have for them
+        self._exchanges = exchanges
         self._router = Router(ROUTES)
 
     async def handle(self, request: Request) -> Response:
         """One request, from its first check to its row in the audit."""
         context, began = self.context, self.context.service.clock()
-        context.connections.entered(request)
+        context.connections.entered(request.protocol)
         methods, request.match_info = self._router.find(request.raw_path)
         checked = _Checked(methods.get(request.method))
         try:
             response = await self._answer(request, checked, methods)
-        except ShoalError as error:
-            caller = checked.caller
+        except Exception as error:
+            response = self.refuse(error, checked.caller, f"method={request.method} path={echo(request.path)}")
+        finally:
+            context.connections.left(request.protocol)
+        name = checked.route.path if checked.route is not None else "other"
+        context.metrics.answered(name, response.status, context.service.clock() - began)
+        self._audit(checked, request, response.status)
+        if checked.route is _EXCHANGE and response.status == 200:
+            self._open_fast_path(request)
+        return response
+
+    def refuse(self, error: Exception, caller: Caller | None, what: str) -> Response:
+        """The response to an error; `what` names the request in the log."""
+        context = self.context
+        if isinstance(error, ShoalError):
             if isinstance(error, InternalError) and caller is not None:
                 seconds = context.lockouts.strike(_senders(caller), context.service.clock())
                 names = " ".join(sender.name for sender in _senders(caller))
                 log.warning("sender locked out: %s seconds=%.0f", names, seconds)
-            response = refusal(error)
             context.metrics.refused(error.code)
-        except sqlite3.Error as error:
+            return refusal(error)
+        if isinstance(error, sqlite3.Error):
             # The log names the file and the way out; callers, who need not know its path, get the meaning only.
             found = refusal_of("the database", error, "see the server's log")
-            log.error("method=%s path=%s failed: %s", request.method, echo(request.path), error)
-            response = refusal(found or Refused("the database cannot be read", code="disk_error"))
-        except Exception:
-            log.exception("method=%s path=%s failed", request.method, echo(request.path))
-            response = plain_error("internal_error", "a defect in the server", 500)
-        finally:
-            context.connections.left(request)
-        name = checked.route.path if checked.route is not None else "other"
-        context.metrics.answered(name, response.status, context.service.clock() - began)
-        self._audit(checked, request, response.status)
-        return response
+            log.error("%s failed: %s", what, error)
+            return refusal(found or Refused("the database cannot be read", code="disk_error"))
+        log.error("%s failed", what, exc_info=error)
+        return plain_error("internal_error", "a defect in the server", 500)
+
+    def _open_fast_path(self, request: Request) -> None:
+        """Let further exchanges that have the headers of this one take the fast path."""
+        proven: ProvenPilot | None = request.protocol.proven
+        head = request.protocol.beginning_of(request)
+        if proven is not None and head is not None:
+            pilot, caller = proven
+            limits = [(POOL, _pool(caller)), (caller.kind, _key(caller))]
+            request.protocol.fast_path = ExchangeFastPath(
+                self.context, self._exchanges, self, request.protocol, head, pilot, caller, _senders(caller), limits
+            )
+
+    def note_exchange(self, caller: Caller, status: int, began: float) -> None:
+        """Count an exchange of the fast path, as `handle` does of others."""
+        now = self.context.service.clock()
+        self.context.metrics.answered(_EXCHANGE.path, status, now - began)
+        self.context.access.count(caller, _EXCHANGE_CALL, "ok" if status < 400 else str(status), now)
 
     async def _answer(self, request: Request, checked: _Checked, methods: Mapping[str, Route]) -> Response:
         route = checked.route

@@ -91,9 +91,9 @@ class Connections:
         return ConnectionCounts(len(self._all), len(self._unknown), self._refused, self._slow)
 
     # --- called by the application
-    def entered(self, request: Request) -> None:
+    def entered(self, handler: HttpProtocol) -> None:
         """A request's headers are in."""
-        connection = self._handlers.get(request.protocol)
+        connection = self._handlers.get(handler)
         if connection is not None:
             connection.busy = True
             self._heads.pop(connection, None)
@@ -126,9 +126,9 @@ class Connections:
             self._pools.setdefault(pool, {})[connection] = None
         return True
 
-    def left(self, request: Request) -> None:
+    def left(self, handler: HttpProtocol) -> None:
         """A request was answered; from here on the progress of the response is watched."""
-        connection = self._handlers.get(request.protocol)
+        connection = self._handlers.get(handler)
         if connection is not None:
             connection.busy = False
             self._watch(connection)

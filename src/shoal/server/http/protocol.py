@@ -13,7 +13,7 @@ import os
 from collections import deque
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn, Protocol
 
 import httptools
 
@@ -29,6 +29,7 @@ MAX_QUEUED = 16  # requests of a connection that wait for the one before; then t
 FILE_PIECE = 256 * 1024
 SWEEP = 5.0  # seconds between looks for connections that are idle too long
 _ONCE = {name.lower(): name for name in ("Host", "Content-Length", "Transfer-Encoding")}  # headers that have one value
+_LENGTH, END_OF_HEAD = b"\r\nContent-Length: ", b"\r\n\r\n"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 # No version of anything: an outsider learns nothing [security S0].
@@ -40,6 +41,14 @@ def refused(status: int, message: str) -> Response:
     response = plain_error("http", message, status)
     response.force_close()
     return response
+
+
+class FastPath(Protocol):
+    """Answers requests that are like one which the application has let in."""
+
+    def body_of(self, data: bytes) -> bytes | None: ...
+    def begin(self, body: bytes) -> Response | asyncio.Future[Any]: ...
+    def end(self, reply: asyncio.Future[Any]) -> Response: ...
 
 
 class HttpServer:
@@ -83,6 +92,9 @@ class HttpProtocol(asyncio.Protocol):
         self._server, self._loop = server, loop
         self.transport: asyncio.Transport | None = None
         self.proven: Any = None  # what the application keeps of the sender of the requests on it
+        self.fast_path: FastPath | None = None  # for requests like one that the application has let in
+        self._on_fast_path: asyncio.Future[Any] | None = None  # what one of these waits for
+        self._chunk = b""  # that began with the head of a request, while nothing else was under way
         self.idle_since: float | None = None  # since when it waits for a second request; None: it does not
         self._parser = httptools.HttpRequestParser(self)
         self._queue: deque[Request | Response] = deque()  # what is to be answered, and refusals of the parser
@@ -115,12 +127,16 @@ class HttpProtocol(asyncio.Protocol):
         self._wake_writer()
         self._note_left()
 
-    def stop(self) -> asyncio.Task[None] | None:
-        """Close it, now or after the response; returns the task that makes that."""
+    def stop(self) -> asyncio.Future[Any] | None:
+        """Close it, now or after the response; returns what that waits for."""
         self._is_stopping = True
-        if self._task is None and self.transport is not None:
+        if not self._is_answering and self.transport is not None:
             self.transport.close()
-        return self._task
+        return self._task or self._on_fast_path
+
+    @property
+    def _is_answering(self) -> bool:
+        return self._task is not None or self._on_fast_path is not None
 
     def abort(self) -> None:
         """End it now."""
@@ -143,6 +159,14 @@ class HttpProtocol(asyncio.Protocol):
         if self._is_deaf:
             return
         self.idle_since = None
+        self._chunk = b""
+        if self._is_in_head and not self._head and not self._is_answering:
+            if self.fast_path is not None and self._drained is None:
+                body = self.fast_path.body_of(data)
+                if body is not None:
+                    self._take_fast_path(self.fast_path, body)
+                    return
+            self._chunk = data
         self._head += len(data) if self._is_in_head else 0
         try:
             self._parser.feed_data(data)
@@ -162,7 +186,7 @@ class HttpProtocol(asyncio.Protocol):
             self._body.end(BodyBroken("the connection ended"))
         self._is_deaf = self._is_stopping = True
         self._note_left()
-        return self._task is not None
+        return self._is_answering
 
     def _note_left(self) -> None:
         if self._left is not None and not self._left.done():
@@ -253,8 +277,49 @@ class HttpProtocol(asyncio.Protocol):
     # --- what is answered
     def _put(self, item: Request | Response) -> None:
         self._queue.append(item)
-        if self._task is None:
+        if not self._is_answering:
             self._task = self._loop.create_task(self._work())
+
+    # --- the fast path
+    def beginning_of(self, request: Request) -> bytes | None:
+        """The bytes with which further requests begin that differ from this one in their body only: up to its length. None if
+        that does not come last, or if there is more to this request than its headers."""
+        data, headers = self._chunk, request.headers
+        if request.version != "1.1" or not request.keep_alive or "Expect" in headers or "Transfer-Encoding" in headers:
+            return None
+        end = data.find(END_OF_HEAD)
+        start = data.rfind(_LENGTH, 0, max(0, end)) + len(_LENGTH)
+        length = data[start:end] if start >= len(_LENGTH) else b""
+        is_whole = length.isdigit() and int(length) == len(data) - end - len(END_OF_HEAD)
+        return data[:start] if is_whole else None
+
+    def _take_fast_path(self, path: FastPath, body: bytes) -> None:
+        found = path.begin(body)
+        if isinstance(found, Response):
+            self._send_fast(found)
+        else:
+            self._on_fast_path = found
+            found.add_done_callback(self._end_fast_path)
+
+    def _end_fast_path(self, reply: asyncio.Future[Any]) -> None:
+        self._on_fast_path = None
+        if reply.cancelled():
+            self.abort()  # the server hangs up
+        elif self.fast_path is not None:
+            self._send_fast(self.fast_path.end(reply))
+
+    def _send_fast(self, response: Response) -> None:
+        if self.transport is None:
+            return  # the client has left
+        is_last = response.is_last or self._is_stopping
+        self.transport.write(_head(response, None, is_last, len(response.body)) + response.body)
+        if is_last:
+            self._is_deaf = True
+            self.transport.close()
+        elif self._queue:
+            self._task = self._loop.create_task(self._work())
+        else:
+            self.idle_since = self._loop.time()
 
     async def _work(self) -> None:
         """Answer what is in the queue, in order."""

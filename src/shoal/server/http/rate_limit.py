@@ -54,15 +54,26 @@ class Buckets:
 
     def take(self, key: str, now: float) -> float:
         """Take a token: 0.0, or the seconds until there is one."""
+        tokens = self._level(key, now)
+        wait = 0.0 if tokens >= 1.0 else (1.0 - tokens) / self._rate.rate
+        self._set(key, now, tokens if wait else tokens - 1.0)
+        return wait
+
+    def charge(self, key: str, now: float, count: int) -> None:
+        """Take so many tokens at once, also such as are not there yet: whoever comes next waits for them."""
+        self._set(key, now, max(-self._rate.burst, self._level(key, now) - count))
+
+    def _level(self, key: str, now: float) -> float:
         tokens, then = self._levels.get(key, (self._rate.burst, now))
         # A clock that steps back neither gives nor takes.
-        tokens = min(self._rate.burst, tokens + max(0.0, now - then) * self._rate.rate)
-        wait = 0.0 if tokens >= 1.0 else (1.0 - tokens) / self._rate.rate
-        self._levels[key] = (tokens if wait else tokens - 1.0, max(now, then))
+        return min(self._rate.burst, tokens + max(0.0, now - then) * self._rate.rate)
+
+    def _set(self, key: str, now: float, tokens: float) -> None:
+        _, then = self._levels.get(key, (0.0, now))
+        self._levels[key] = (tokens, max(now, then))
         self._levels.move_to_end(key)
         if len(self._levels) > self._most:
             self._levels.popitem(last=False)  # the least recently used: most likely full again
-        return wait
 
 
 class RateLimit:
@@ -103,6 +114,16 @@ class RateLimit:
             self._work[kind, key] = self._work.get((kind, key), 0) + 1
             self._people += kind == SUBMIT
         return wait
+
+    def charge(self, kind: str, key: str, now: float, count: int) -> None:
+        """An admitted request brings so many others."""
+        self._buckets[kind].charge(key, now, count)
+
+    def admit_at_once(self, kind: str, key: str, now: float) -> float:
+        """The same for a pilot's request that is answered, or waits, before another is looked at: it is never in work."""
+        if self._work.get((kind, key), 0) >= (limits.MAX_WORK_PER_POOL if kind == POOL else limits.MAX_WORK_PER_KEY):
+            return BUSY_RETRY
+        return self._buckets[kind].take(key, now)
 
     def done(self, kind: str, key: str) -> None:
         """An admitted request is answered, or waits and does no work meanwhile."""

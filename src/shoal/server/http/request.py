@@ -15,7 +15,7 @@ from shoal.server.http.messages import BodyBroken, Request, Response
 from shoal.server.http.routes import MAX_TEXT, Query, Route
 from shoal.wire import codec, codec_fast
 from shoal.wire.did_you_mean import did_you_mean
-from shoal.wire.messages import Exchange
+from shoal.wire.messages import Bundle, Exchange
 
 T = TypeVar("T")
 BODY_WITHIN = 30.0  # seconds for a body to arrive whole
@@ -142,7 +142,7 @@ class Call:
 
 
 def _decode(kind: type[T], data: bytes) -> T:
-    if kind is Exchange:
+    if kind is Exchange or kind is Bundle:
         return codec_fast.decode(kind, data)  # thousands a second: the fast decoder checks the same types
     if kind is dict:
         found = codec.parse(data)

@@ -20,7 +20,7 @@ from shoal.model.credentials import ENROL, SESSION, SUBMIT
 from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_BLOB, MAX_BODY, MAX_BULK_BODY, MAX_NAME, MAX_PAGE, MAX_PEEK, MAX_RESULTS, MAX_WAIT
 from shoal.wire.http import requests
-from shoal.wire.messages import Exchange, Register
+from shoal.wire.messages import Bundle, Exchange, Register
 
 RULES = ("public", "caller", "run", "task", "target", "blob", "targets", "listing", "pilot", "admin")
 MAX_NUMBER = 10**18
@@ -71,6 +71,8 @@ _BLOBS = (
     Route("HEAD", _BLOB, "blobs.head", "Is a blob here? If not, X-Shoal-Offset says how much of an upload is.",
           "", _HOLDERS, rule="blob", query=(_FOR_RUN,), text=_BYTES),
     Route("GET", _BLOB, "blobs.get", "The bytes of a blob; Range is honoured.", "", _HOLDERS, rule="blob", text=_BYTES),
+    Route("GET", f"{_BLOB}/peers", "blobs.peers", "Which pilots of the asker's mesh fetched a blob.", "BlobPeers",
+          _HOLDERS, rule="blob"),
 )  # fmt: skip
 
 ROUTES: tuple[Route, ...] = (
@@ -84,6 +86,10 @@ ROUTES: tuple[Route, ...] = (
           body=requests.AdditionBody, most=MAX_BULK_BODY, pace="calls"),
     Route("POST", "/v1/runs/{run}/close", "open.close", "Nothing more is added to a run.", "ClosedRun", scope="submit",
           rule="run", body=requests.Nothing, acts=True),
+    Route("POST", "/v1/runs/{run}/files", "open.files", "Tell the rules of a run of files.", "FilesTold", scope="submit",
+          rule="run", body=requests.FilesBody, acts=True),
+    Route("POST", "/v1/runs/{run}/accept", "open.accept", "Accept a run that is planned and waits for that.", "Planned",
+          scope="submit", rule="run", body=requests.Nothing, acts=True),
     Route("GET", "/v1/runs/{run}/results", "open.results",
           "Tasks of a run that became final, in the order of the journal.", "ResultsPage", rule="run",
           query=(_AFTER, Query("limit", int, MAX_RESULTS, 1, MAX_RESULTS), Query("wait", int, 0, 0, MAX_WAIT)),
@@ -92,6 +98,8 @@ ROUTES: tuple[Route, ...] = (
           query=(_AFTER, _LIMIT, Query("state"), Query("values", int, 0, 0, 1))),
     Route("GET", "/v1/runs/{run}/machines", "sites.machines", "Where a run's tasks run, what they take, and what sites do.",
           "MachinesAnswer", rule="run"),
+    Route("GET", "/v1/runs/{run}/partial", "runs.partial", "What a run's tasks emitted so far, merged.", "PartialAnswer",
+          rule="run"),
     Route("GET", "/v1/tasks/{task}", "runs.task", "One task with its history.", "OneTask", rule="task"),
     Route("GET", "/v1/tasks/{task}/logs", "logs.read", "A stream of an attempt, from a byte on.", "", rule="task",
           text="text/plain",
@@ -128,6 +136,8 @@ ROUTES: tuple[Route, ...] = (
           rule="pilot", body=Register, acts=True),
     Route("POST", "/v1/pilots/{pilot}/exchange", "pilots.exchange", "A pilot's exchange.", "Reply", kinds=(SESSION,),
           scope="", rule="pilot", body=Exchange),
+    Route("POST", "/v1/pilots/{pilot}/bundle", "bundles.bundle", "Exchanges of followers, from the leader of their mesh.",
+          "BundleReply", kinds=(SESSION,), scope="", rule="pilot", body=Bundle),
     Route("GET", "/v1/pilot.pyz", "pilots.zip", "The pilot itself.", "", kinds=_ALL, scope="", rule="caller",
           text="application/zip"),
     Route("GET", "/v1/acct", "acct.read", "Core time and tasks, summed by owner, site, host, pilot, run or day.", "AcctAnswer",
@@ -143,6 +153,8 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/sites", "people.sites", "Sites whose names the caller may use.", "SitesPage"),
     Route("POST", "/v1/sites", "people.share_site", "Say whose the name of a site is.", "SiteAnswer", scope="admin",
           rule="admin", body=requests.SiteHolders, acts=True),
+    Route("GET", "/v1/sites/weather", "sites.weather", "How the caller's sites do, and are expected to do.",
+          "WeatherAnswer", scope="submit", rule="caller"),
     Route("GET", "/v1/demand", "sites.demand", "What the caller's ready tasks need, and the caller's pilots.",
           "DemandAnswer", scope="submit", rule="caller"),
     Route("POST", "/v1/sites/report", "sites.report", "What happens at a site, from its provisioner.", "Ok",

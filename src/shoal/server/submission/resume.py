@@ -3,6 +3,10 @@
 Two runs are the same work if every task field that can change a result is the same, and what the client saw when it
 submitted them: the files that their commands name, and the environment. The fields are covered by construction: each
 one is compared unless its entry in the table (`model/task/spec.py`) says why it cannot change a result.
+
+A workflow is compared table by table [SPHINX S2]: what another run from the same directory did under the same name counts, if the
+fields of that table, what it reads and what it wrote are the same, whatever became of the other tables. Then all runs again that
+waits for something that does.
 """
 
 from __future__ import annotations
@@ -11,13 +15,14 @@ import hashlib
 import json
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 from shoal.db.reader import Reader
 from shoal.engine.changes import TaskRow
+from shoal.flow.file_edges import is_workflow
 from shoal.model.errors import BadInput
 from shoal.model.ids import run_text
 from shoal.model.limits import FINGERPRINT_WIDTH, MAX_COMPARED, MAX_ELEMENT_TEXTS, MAX_FINGERPRINTS, MAX_SPECS
@@ -31,9 +36,10 @@ from shoal.wire.submission import canonical
 from shoal.wire.task import parse_spec
 
 # Of the form of signatures: it is raised when that changes, so that one of an older server never matches.
-VERSION = "2"
+VERSION = "3"
 NEVER_RUN = "not run before"
 FILES_CHANGED = "files that their parameters name changed since they ran"
+MAX_NAMED = 5  # tables of a workflow that are named with each reason
 Reused = tuple[tuple[int, TaskRow], ...]
 Fingerprints = dict[str, str]  # by the name of a file; the environment has the name that no file has
 ENVIRONMENT = ""
@@ -115,18 +121,28 @@ def find_earlier(
     good: dict[str, TaskRow] = {}
     bad: dict[str, str] = {}
     files = json.loads(seen)
-    now = _files_now(submission, files, written)
-    for run in reader.earlier(owner, f"{version}:{digest}:"):
+    by_name = {spec.name: spec for spec in submission.specs if spec.name} if _is_by_table(submission) else {}
+    now = _files_now(submission, files, written, by_name)
+    for run in (
+        _same_directory(reader, owner, version, submission)
+        if by_name
+        else reader.earlier(owner, f"{version}:{digest}:")
+    ):
         before = reader.run(run)
-        if before is None:
+        if before is None or (by_name and by_name.keys().isdisjoint(row["name"] for row in before["arrays"])):
             continue
         files_then = json.loads(before["signature"].split(":", 2)[2])
         changed = _difference(files_then, files)
         arrays = _positioned([(row["first"], parse_spec(row["task"])) for row in before["arrays"]])
+        recipes: dict[str, str] = {}  # of tables that differ: in what
         for task in reader.task_rows(run, [TaskState.SUCCEEDED]):
             position, spec, offset, element = _locate(arrays, task.element)
-            key = _key(submission.seed, position, spec, offset, element)
+            key = _key(submission.seed, position, spec, offset, element, by_name)
             why_not = f"{changed} changed since they ran" if changed else ""
+            if spec.name in by_name and not why_not:
+                if spec.name not in recipes:
+                    recipes[spec.name] = _recipe_changed(spec, by_name[spec.name])
+                why_not = recipes[spec.name]
             if not why_not:
                 seen_then = files_then.get(f"{ELEMENTS}{position}", "") if spec.units is None else ""
                 read = _part(seen_then, spec.count, offset)
@@ -136,34 +152,79 @@ def find_earlier(
             else:
                 good.setdefault(key, task)
         for failed in reader.task_rows(run, [TaskState.FAILED, TaskState.CANCELLED, TaskState.LOST]):
-            key = _key(submission.seed, *_locate(arrays, failed.element))
+            key = _key(submission.seed, *_locate(arrays, failed.element), by_name)
             bad.setdefault(key, f"{failed.state} in {run_text(run)}")
     submission = _cut_as_before(submission, good)
     ran = {json.loads(key)[0] for key in (*good, *bad)}
     found: list[list[tuple[int, TaskRow]]] = []
-    why: Counter[str] = Counter()
+    why = _Reasons(bool(by_name))
     for first, position, spec in _positioned(_numbered(submission.specs)):
         found.append([])
-        has_run = _place(position, spec) in ran
+        has_run = _place(position, spec, by_name) in ran
         if not has_run:  # ten million elements need not be looked at one by one to find none
-            why[NEVER_RUN] += spec.count
+            why.add(NEVER_RUN, spec, spec.count)
         for offset in range(spec.count if has_run else 0):
-            key = _key(submission.seed, position, spec, offset, first + offset)
+            key = _key(submission.seed, position, spec, offset, first + offset, by_name)
             if key in good:
                 found[-1].append((first + offset, good[key]))
             else:
-                why[bad.get(key, NEVER_RUN)] += 1
+                why.add(bad.get(key, NEVER_RUN), spec, 1)
     incomplete = [at for at, spec in enumerate(submission.specs) if len(found[at]) < spec.count]
     for position in _behind(submission.specs, incomplete + _outdated(submission.specs, found)):
         if found[position]:
-            why["tasks that they wait for run"] += len(found[position])
+            why.add("tasks that they wait for run", submission.specs[position], len(found[position]))
             found[position] = []
     reused = tuple(row for rows in found for row in rows)
-    return (
-        submission,
-        reused,
-        [{"count": count, "why": reason, "again": reason != NEVER_RUN} for reason, count in why.items()],
-    )
+    return submission, reused, why.rows()
+
+
+class _Reasons:
+    """Why tasks run: how many for each reason, and of a workflow the first tables of them."""
+
+    def __init__(self, names_tables: bool) -> None:
+        self._counts: Counter[str] = Counter()
+        self._tables: dict[str, dict[str, None]] | None = {} if names_tables else None
+
+    def add(self, reason: str, spec: Spec, count: int) -> None:
+        """Count tasks of a table that run."""
+        if self._tables is not None and reason == FILES_CHANGED:
+            reason = (
+                "files that they read changed since they ran"  # of a workflow all are compared, not only parameters
+            )
+        self._counts[reason] += count
+        if self._tables is not None and spec.name:
+            self._tables.setdefault(reason, {})[spec.name] = None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """As the answer to a submission has them."""
+        found: list[dict[str, Any]] = []
+        for reason, count in self._counts.items():
+            row: dict[str, Any] = {"count": count, "why": reason, "again": reason != NEVER_RUN}
+            if self._tables is not None:
+                tables = list(self._tables.get(reason, ()))
+                row |= {"tables": tables[:MAX_NAMED], "all_tables": len(tables)}
+            found.append(row)
+        return found
+
+
+def _is_by_table(submission: Submission) -> bool:
+    """True for a workflow; not with divisible work, whose pieces differ from run to run."""
+    return is_workflow(submission.specs) and all(spec.units is None for spec in submission.specs)
+
+
+def _same_directory(reader: Reader, owner: str, version: str, submission: Submission) -> Iterator[int]:
+    """The newest runs of an owner that were submitted from the same directory, and with the same seed if it has one."""
+    for run in reader.earlier(owner, f"{version}:"):
+        row = reader.run_row(run)
+        if row is not None and row.cwd == submission.cwd and submission.seed in (None, row.seed):
+            yield run
+
+
+def _recipe_changed(before: Spec, now: Spec) -> str:
+    """In which fields a table differs from the one that ran; empty if in none that can change a result."""
+    were, are = _compared(before), _compared(now)
+    changed = [name for name in sorted({**were, **are}) if were.get(name) != are.get(name)]
+    return f"their {' and '.join(changed)} changed since they ran" if changed else ""
 
 
 def _difference(before: Fingerprints, now: Fingerprints) -> str:
@@ -173,7 +234,9 @@ def _difference(before: Fingerprints, now: Fingerprints) -> str:
     return "" if not changed else changed[-1] or "the environment"
 
 
-def _files_now(submission: Submission, seen: Fingerprints, written: Written) -> dict[str, Now]:
+def _files_now(
+    submission: Submission, seen: Fingerprints, written: Written, by_name: Mapping[str, Spec]
+) -> dict[str, Now]:
     """The files of the tasks that have any, by what tasks of other runs are recognised by."""
     found: dict[str, Now] = {}
     first = 1
@@ -181,7 +244,7 @@ def _files_now(submission: Submission, seen: Fingerprints, written: Written) -> 
         read = seen.get(f"{ELEMENTS}{position}", "")
         dates = written[position] if position < len(written) else ()
         for offset in range(min(spec.count, MAX_COMPARED) if read or dates else 0):
-            key = _key(submission.seed, position, spec, offset, first + offset)
+            key = _key(submission.seed, position, spec, offset, first + offset, by_name)
             date = dates[offset] if offset < len(dates) else 0.0
             found[key] = Now(_part(read, spec.count, offset), date)
         first += spec.count
@@ -292,15 +355,17 @@ def _parts(position: int, spec: Spec, good: Mapping[str, TaskRow]) -> Iterator[U
         yield Units(reach, end - reach)
 
 
-def _place(position: int, spec: Spec) -> int | str:
-    """By what the table of a task is recognised in another run: its position; of divisible work its name, since pieces
-    follow behind all tables."""
-    return position if spec.units is None else f"units {spec.name}"
+def _place(position: int, spec: Spec, by_name: Container[str] = ()) -> int | str:
+    """By what the table of a task is recognised in another run: its position; in a workflow its name; of divisible work its
+    name, since pieces follow behind all tables."""
+    if spec.units is not None:
+        return f"units {spec.name}"
+    return f"table {spec.name}" if spec.name in by_name else position
 
 
-def _key(seed: int | None, position: int, spec: Spec, offset: int, element: int) -> str:
+def _key(seed: int | None, position: int, spec: Spec, offset: int, element: int, by_name: Container[str] = ()) -> str:
     """What one element of a run has in common with the same one of an earlier run: its parameters or its call. With a
     seed also its number, from which its own seed is made."""
     own: Any = spec.calls[offset] if spec.function else spec.sweep.at(offset) if spec.sweep is not None else None
     is_numbered = seed is not None and spec.units is None  # the seed of a piece is made from its first unit
-    return canonical([_place(position, spec), own, element if is_numbered else None])
+    return canonical([_place(position, spec, by_name), own, element if is_numbered else None])

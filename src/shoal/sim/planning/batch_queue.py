@@ -36,6 +36,16 @@ class BatchQueue:
         """True during a downtime."""
         return self._clock.now < self._down_until
 
+    @property
+    def waiting(self) -> int:
+        """Jobs in the queue, of everybody."""
+        return len(self._queue)
+
+    @property
+    def running(self) -> int:
+        """Jobs on hosts, of everybody."""
+        return self._busy
+
     def submit(self, start: Start) -> None:
         """Queue a job; `start` is called when it has a host, which `release` gives back."""
         self._clock.after(self._site.wait.draw(self._waits), lambda: self._enter(start))

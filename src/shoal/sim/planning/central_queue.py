@@ -23,6 +23,11 @@ class CentralServer:
         self.waited_seconds = 0.0  # of all requests, before they were begun
         self.longest_queue = 0
 
+    @property
+    def waiting(self) -> int:
+        """Requests that no worker has begun."""
+        return len(self._waiting)
+
     def service_time(self, items: int = 0) -> float:
         """Seconds that a request takes once a worker has it."""
         return self.per_request + self.per_item * items

@@ -138,8 +138,8 @@ class _Kinds:
 
 
 def _jobs(found: Found, lengths: _Lengths, middle: float) -> tuple[list[Job], int]:
-    """The tasks that a run ran, in the order of their numbers; what never ended well takes the median time, after its
-    failures."""
+    """The tasks that a run ran, in the order of their numbers. What never ended well takes as long as its last failure did,
+    after the others; what never ended at all takes the median time."""
     tables: list[tuple[Spec, list[int]]] = []
     named: defaultdict[str, list[int]] = defaultdict(list)  # jobs by the name of their table, which pieces share
     count = 0
@@ -150,15 +150,22 @@ def _jobs(found: Found, lengths: _Lengths, middle: float) -> tuple[list[Job], in
         named[array["name"]] += range(count, count + len(elements))
         count += len(elements)
     jobs: list[Job] = []
+    unknown = 0
     known: dict[tuple[str, ...], tuple[int, ...]] = {}  # one tuple for all jobs with the same parents
     for spec, elements in tables:
         names = tuple(sorted({*spec.after, *spec.after_any}))
         if names not in known:
             known[names] = _parents(names, named)
         for element in elements:
-            seconds = lengths.done.get(element, middle)
-            jobs.append(Job(seconds, known[names], spec.cores, failed=lengths.failed.get(element, ())))
-    unknown = sum(element not in lengths.done for _, elements in tables for element in elements)
+            failed = lengths.failed.get(element, ())
+            if element in lengths.done:
+                seconds = lengths.done[element]
+            elif failed:
+                failed, seconds = failed[:-1], failed[-1]
+            else:
+                seconds = middle
+                unknown += 1
+            jobs.append(Job(seconds, known[names], spec.cores, failed=failed))
     return jobs, unknown
 
 

@@ -15,8 +15,8 @@ from shoal.model.ids import parse_attempt
 from shoal.model.lazy_dataclass import dataclass
 from shoal.sched.demand import Ask, Need, Plan, SiteView, plan
 from shoal.sched.factory import COMPLETED, FAILED, PENDING, RUNNING, FactoryRule, SentPilot, fitness, remembered
-from shoal.sched.guided_factory import GuidedRule, Waiting, overdue
 from shoal.sched.provisioning.durations import LIKELY, likely_seconds
+from shoal.sched.provisioning.guided_factory import GuidedRule, Waiting, overdue
 from shoal.sim.clock import Clock
 from shoal.sim.planning.description import Provision, Site
 from shoal.sim.planning.outcome import Recorder

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from shoal.flow.formats.wfformat import Instance, Task
+from shoal.flow.formats.wfformat import read as read_wfformat
 from shoal.model.errors import BadInput, echo
 from shoal.model.limits import MAX_ELEMENTS
 from shoal.model.policy import INTERVAL, MatchRule, Policy
@@ -31,8 +34,7 @@ from shoal.sim.planning.description import (
     Storage,
 )
 from shoal.sim.planning.table_reader import TableReader, read_toml
-from shoal.sim.planning.wfformat import read_wfformat
-from shoal.sim.planning.workloads import MERGING, SERIAL, SPLITTING, Bag, Part, TwoSteps
+from shoal.sim.planning.workloads import MERGING, SERIAL, SPLITTING, Bag, Batch, Given, Job, Part, TwoSteps
 
 MB = 1_000_000
 DRAWS = 100  # after which a quantity that was 0 each time is taken for 0
@@ -67,7 +69,7 @@ def read_world(path: str) -> Description:
 def read_workload(path: str) -> list[Part]:
     """Read a workload: a TOML file, or a workflow in WfFormat (.json)."""
     if Path(path).suffix == ".json":
-        return [read_wfformat(path)]
+        return [_recorded(path)]
     reader = read_toml(path)
     parts: list[Part] = [_bag(one) for one in reader.tables("bag")]
     parts += [_two_steps(one) for one in reader.tables("two_steps")]
@@ -75,6 +77,27 @@ def read_workload(path: str) -> list[Part]:
     if not parts:
         raise BadInput(f"{echo(path)} has no work in it: write [[bag]] or [[two_steps]]")
     return parts
+
+
+def _recorded(path: str) -> Given:
+    """The tasks of a workflow in WfFormat; each takes the run time that was recorded."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"cannot read {echo(path)}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{echo(path)} is not UTF-8: {error}") from None
+    instance = read_wfformat(text, path)
+    numbers = {task.id: number for number, task in enumerate(instance.tasks)}
+    return Given(Batch([_recorded_job(path, instance, task, numbers) for task in instance.tasks]))
+
+
+def _recorded_job(path: str, instance: Instance, task: Task, numbers: Mapping[str, int]) -> Job:
+    if task.seconds is None:
+        raise BadInput(f"{echo(path)}: task {echo(task.id)} has no recorded run time")
+    read, written = (sum(instance.sizes.get(name, 0) for name in names) / MB for names in (task.inputs, task.outputs))
+    after = tuple(numbers[parent] for parent in task.parents)
+    return Job(task.seconds, after, max(1, int(task.cores or 1)), 0.0, read, written)
 
 
 def read_policy(path: str) -> DemandRule:

@@ -35,6 +35,7 @@ from shoal.wire.messages import PROTOCOL, Capacity, Exchange, Lease, Proof, Regi
 
 MAX_STEPS = 200_000  # a world that needs more does not end
 STUCK_STEPS = 20_000  # nor does one in which no payload began and no task ended for so many
+BEST_GAP, ANY_GAP, NO_GAP = 2.0, 5.0, 10.0  # seconds that a crash waits for the worst gap, for one at all, and at most
 FAULTS_END = 3_000.0  # seconds of faults; then everything is healed
 
 
@@ -69,6 +70,7 @@ class World:
         self.history = 0  # how often the database was rolled back
         self._backups: list[Backup] = []
         self.healed = False
+        self._gap_wanted: float | None = None  # since when the server is to crash before a commit
         self._vacant = 0  # machines whose next pilot has not started yet
         self.steps, self._max_steps = 0, steps
         self._progress, self._moved = (0, 0), 0  # how many payloads began and tasks ended, and at which step the last
@@ -110,6 +112,8 @@ class World:
         while self.clock.step():
             self.steps += 1
             self.check()
+            if self._gap_wanted is not None:
+                self._crash_in_gap(self.clock.now - self._gap_wanted)
             if self.steps > self._max_steps:
                 raise BrokenPromise(f"stuck: {self.steps} steps and no end")
             self._check_progress()
@@ -426,18 +430,19 @@ class World:
         else:
             if self.rng.random() < 0.5:
                 self.users.submit_one_more()  # so that there is one to be undone
-            self._crash_in_gap(5_000)
+            self._gap_wanted = self.clock.now
 
-    def _crash_in_gap(self, tries: int) -> None:
-        # The worst gap has leases in it that pilots already hold, at best with their submission: wait a while for one
-        # before any gap will do.
-        waits = self.server.uncommitted_leases and (tries < 4_000 or self.server.undoes_begun)
-        if self.server.engine is not None and (waits or (tries < 2_500 and self.server.uncommitted)):
+    def _crash_in_gap(self, waited: float) -> None:
+        """Crash if changes wait for a commit. The worst gap has leases in it that pilots already hold, at best with their
+        submission: wait a while for one before any gap will do."""
+        waits = self.server.uncommitted_leases and (waited > BEST_GAP or self.server.undoes_begun)
+        if self.server.engine is not None and (waits or (waited > ANY_GAP and self.server.uncommitted)):
+            self._gap_wanted = None
             if self.server.undoes_begun:
                 self.tally.note("submission_undone")
             self._crash_now("server_crash_in_gap")
-        elif tries and not self.healed:
-            self.clock.after(0.002, lambda: self._crash_in_gap(tries - 1))
+        elif waited > NO_GAP or self.healed:
+            self._gap_wanted = None
 
     def _back_up(self) -> None:
         """Copy the database as it is committed now."""

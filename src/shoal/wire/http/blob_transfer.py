@@ -85,6 +85,10 @@ class Put(_Transfer):
             return not self._later(after)
         return True
 
+    def go_on(self) -> None:
+        """Count tries anew: whoever sends it has a patience of its own."""
+        self._tries = 0
+
     def _go_on(self, offset: int) -> None:
         if offset > self._most:
             self._tries = 0

@@ -118,7 +118,7 @@ class TlsConnection(Connection):
 
 def _pass_relay(plain: socket.socket, key: str) -> None:
     """Prove to a relay that we have its key, and have it prove the same; from then on it copies bytes to the server."""
-    from shoal.wire import relay_preamble  # few pilots are behind a relay
+    from shoal.wire.http import relay_preamble  # few pilots are behind a relay
 
     greeting, ours = _read_exactly(plain, relay_preamble.GREETING_SIZE), os.urandom(32).hex().encode()
     plain.sendall(relay_preamble.answer(key, greeting, ours))

@@ -39,6 +39,15 @@ class Where:
 
 
 @dataclass(frozen=True)
+class FilesBody:
+    """Files for the rules of a run: names as seen from its directory, with their bytes (0: not known); `end`: no more will
+    come."""
+
+    files: dict[str, int] = field(default_factory=dict)
+    end: bool = False
+
+
+@dataclass(frozen=True)
 class RetryRequest:
     """What to run again."""
 
@@ -176,7 +185,8 @@ class SiteStatus:
     """What a provisioner reports of a site. `trouble` and `fix`: why no machines come from there; `note`: why it asks for
     more, or for none; `reasons`: why allocations wait, each in the batch system's own words; `failure`: how the last
     allocation ended that brought no pilot, with what it printed, until one does; `shape`: of the pilots that it asked for
-    last, if it was known by then what tasks take."""
+    last, if it was known by then what tasks take; `pilot_cores` and `open_pilots`: of a pilot there, and how many more may be
+    asked for; `wait`: seconds that one waited in its queue lately; `free_slots`: as its batch system tells them."""
 
     site: str
     backend: str
@@ -189,6 +199,10 @@ class SiteStatus:
     changes: list[AllocationChange] = field(default_factory=list)
     failure: str = ""
     shape: Optional[PilotShape] = None
+    pilot_cores: int = 0
+    open_pilots: int = 0
+    wait: Optional[float] = None
+    free_slots: Optional[int] = None
     is_removed: bool = False  # the last report of a site that is forgotten
 
 
@@ -237,6 +251,12 @@ class SubmissionBody:
     key: str = ""
     labels: dict[str, str] = field(default_factory=dict)
     open: bool = False
+    reduce: dict[str, str] = field(default_factory=dict)
+    until: str = ""
+    stated: Optional[float] = None
+    notify: list[str] = field(default_factory=list)
+    plan: Optional[float] = None  # the server plans it first; accepted by itself from this chance on
+    rules: list[dict[str, Any]] = field(default_factory=list)  # that make tasks of files
     environment: Optional[dict[str, str]] = None
     environment_file: Optional[str] = None
     fingerprints: Optional[dict[str, Any]] = None  # of files and environment, as the client saw them

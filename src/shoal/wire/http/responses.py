@@ -29,8 +29,10 @@ ErrorAnswer = _answer("ErrorAnswer", "Every refusal.", error=Failure)
 Ok = _answer("Ok", "The server answers.", ok=bool)
 Submitted = _answer("Submitted",
     "A run was accepted, or had been with the same key; with `dry_run` it would be, and `run` is empty. `reuses`: the first "
-    "elements whose results are taken over, and from which tasks.",
-    run=str, tasks=int, reused=int, again=bool, reuses=list[Row], reruns=list[Row], warnings=list[str])
+    "elements whose results are taken over, and from which tasks. `outlook`, of a dry run: slots for its tasks if nothing else "
+    "ran, and earlier runs of the same command.",
+    run=str, tasks=int, reused=int, again=bool, reuses=list[Row], reruns=list[Row], warnings=list[str],
+    outlook=Optional[Row])
 Added = _answer("Added", "Tasks were added to an open run, or had been.", run=str, first=int, tasks=int, again=bool)
 ClosedRun = _answer("ClosedRun", "Nothing more is added to a run.", run=str, finished=bool)
 ResultsPage = _answer("ResultsPage",
@@ -46,12 +48,20 @@ RunsPage = _answer("RunsPage", "Runs, newest first.", runs=list[Row], next=Optio
 OneRun = _answer("OneRun",
     "One run whole, but for its tasks.",
     run=int, owner=str, name=str, created=float, finished=Optional[float], total=int, counts=dict[str, int],
-    arrays=list[Row], spans=list[Row])
+    arrays=list[Row], spans=list[Row], emits=bool, goal=Optional[Row], rules=list[Row], planning=Optional[Row])
+Planned = _answer("Planned", "The planning state of a run, and whether it was changed.", run=str, stage=str, advanced=bool)
+FilesTold = _answer("FilesTold", "How many files were new to the rules of a run, and how many tasks they made.",
+    run=str, files=int, tasks=int)
 MachinesAnswer = _answer("MachinesAnswer",
     "How many tasks of a run run at which site, what its tasks were seen to take (samples, median and p95 in seconds, memory "
     "and output of the largest in bytes, memory that is asked for; null: none came back yet), and what the provisioner of "
     "its owner says of each site.",
     running=dict[str, int], learned=Optional[Row], sites=list[Row])
+PartialAnswer = _answer("PartialAnswer",
+    "What the tasks of a run emitted, merged: `tasks` that succeeded are counted for good, `running` ones as far as they have "
+    "come; `left_out`: lines that could not be read, values of names that were too many. An answer has the name, its reducer, "
+    "n, and what that reducer gives. `goal`: until, reached, and the values of its functions; null: the run has none.",
+    run=str, tasks=int, running=int, left_out=int, goal=Optional[Row], answers=list[Row])
 TasksPage = _answer("TasksPage", "Rows of a run's tasks.", tasks=list[Row], next=Optional[int])
 OneTask = _answer("OneTask",
     "One task with its history.",
@@ -99,6 +109,10 @@ GroupsPage = _answer("GroupsPage", "Groups.", groups=list[Row])
 SiteAnswer = _answer("SiteAnswer",
     'One site and whose its name is: owners, "@GROUP"s, "*" for everybody.',
     name=str, holders=list[str], created=float)
+WeatherAnswer = _answer("WeatherAnswer",
+    "The weather of the caller's sites: of each quantity the last value and its time, the forecast with the interval in which "
+    "80 % of what comes is expected, how such forecasts did before, and the history.",
+    sites=dict[str, Row])
 SitesPage = _answer("SitesPage", "Sites.", sites=_list(SiteAnswer))
 DemandAnswer = _answer("DemandAnswer",
     "What the caller's ready tasks need, in groups of those that are alike, and the pilots that serve the caller. "

@@ -169,12 +169,13 @@ def test_one_line_lets_another_host_work(typed: Typed, server: FakeServer, token
     token["token"] = ENROLMENT
     status, out, err = typed(
         "join", "--site", "box", "--group", "phys", "--max-pilots", "5", "--expires", "1d", "--cores", "4",
-        "--idle-end", "600", "--note", "n", "--tag", "disk=ssd", "--tag", "note=a b",
+        "--idle-end", "600", "--note", "n", "--tag", "disk=ssd", "--tag", "note=a b", "--storage", "data/=/lustre/",
     )  # fmt: skip
     assert status == 0
     string = Join(("box:8443", "10.0.0.5:8443"), FINGERPRINT, ENROLMENT)
     options = ("--cores", "4", "--idle-end", "600", "--site", "box", "--tag", "disk=ssd", "--tag", "note=a b")
-    assert out == bootstrap_line(string, "cd" * 32, options) + "\n"
+    line = bootstrap_line(string, "cd" * 32, (*options, "--storage", "data/=/lustre/"))
+    assert out == line + "\n"
     assert out.count("\n") == 1
     assert "Python 3.9" in err
     assert "at most 5 pilots" in err

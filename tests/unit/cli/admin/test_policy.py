@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shoal.cli.admin.policy import to_toml
-from shoal.model.policy import BanRule, Policy, Rule, UsageRule
+from shoal.model.policy import BanRule, DataRule, Policy, Rule, UsageRule
 from shoal.wire.policy import dump_policy, parse_policy
 from tests.unit.cli.conftest import Typed
 from tests.unit.client.fake_server import FakeServer
@@ -25,6 +25,7 @@ RICH = Policy(
     ),
     licences={"matlab": 5, "Odd.Name-1": 1},
     ban=BanRule(longest=90.5, hook=("/bin/tell", 'a "b" \\c', "tab\there", "caf\u00e9 \u202e")),
+    data=DataRule("idle", 120.0, sites={"hpc": "tracked", "uni.b": "central"}),
 )
 CHANGED = {"version": 4, "changes": ["quota of who=anna: cores 10 -> 20"], "notes": [], "dry_run": False}
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import click
 import pytest
 
-from shoal.cli.arguments.units import unit_notes
+from shoal.cli.arguments.units import FiniteRange, unit_notes
 
 
 @pytest.mark.parametrize(
@@ -35,3 +36,11 @@ def test_a_bare_number_is_noted_with_the_unit_that_was_taken(given: dict[str, st
 )  # fmt: skip
 def test_what_has_a_unit_is_not(given: dict[str, str]) -> None:
     assert list(unit_notes(given)) == []
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "0"])
+def test_a_factor_is_finite(text: str) -> None:
+    factor = FiniteRange(min=0, min_open=True)
+    assert factor.convert("2.5", None, None) == 2.5
+    with pytest.raises(click.BadParameter):
+        factor.convert(text, None, None)

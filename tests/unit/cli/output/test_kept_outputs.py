@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from shoal.cli.output.kept_outputs import Fetched, Output, fetch, outputs_of
+from shoal.cli.output.kept_outputs import Fetched, KeptContents, Output, fetch, outputs_of
 from shoal.model.errors import Refused
 from shoal.model.task.kept_files import KeptFile, pack
 from shoal.report.data_source import OUTCOME
@@ -22,6 +22,7 @@ class Source:
 
     def __init__(self, *results: str) -> None:
         self._results = results
+        self.readings = 0
 
     def run(self, run: str) -> dict[str, Any]:
         sweep = {"command": ["true"], "params": {"x": "1..2"}, "outputs": ["out/{x}"]}
@@ -29,6 +30,7 @@ class Source:
 
     def outcomes(self, run: str, values: bool = False) -> Iterator[tuple[Any, ...]]:
         assert values
+        self.readings += 1
         for element, result in enumerate(self._results, 1):
             yield tuple({"element": element, "result": result}.get(name) for name in OUTCOME)
 
@@ -74,3 +76,53 @@ def test_files_are_fetched_whole_or_not_at_all_and_what_is_there_is_left(tmp_pat
     with pytest.raises(Refused, match=r"file/x of r1\.3"):
         fetch(client, iter([Output("r1.3", "file/x", kept(b"two"), 1e9)]), str(tmp_path), told.append)  # type: ignore[arg-type]
     assert not list(tmp_path.rglob("*.part"))
+
+
+class Stored(Source):
+    """A run of one task, which has outputs of all kinds."""
+
+    def run(self, run: str) -> dict[str, Any]:
+        store = {"s": "file:///s", "far": "memory://bucket/far"}
+        return {"arrays": [{"first": 1, "task": {"command": ["true"], "outputs": ["dir", "s", "far"], "store": store}}]}
+
+
+def test_the_longest_name_is_fetched_and_advice_fits_what_went_wrong(tmp_path: Path) -> None:
+    client, name = Client(b"one"), "x" * 255
+    fetched = fetch(client, iter([Output("r1.1", name, kept(b"one"), 1e9)]), str(tmp_path), lambda done: None)  # type: ignore[arg-type]
+    assert fetched.files == 1 and [path.name for path in tmp_path.iterdir()] == [name]
+    with pytest.raises(Refused, match="File name too long") as error:
+        fetch(client, iter([Output("r1.1", name + "y", kept(b"one"), 1e9)]), str(tmp_path), lambda done: None)  # type: ignore[arg-type]
+    assert "space" not in error.value.hint and "longer names" in error.value.hint
+
+
+def test_what_a_pilot_stored_is_left_and_what_it_could_not_is_brought_there(tmp_path: Path) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    files = {
+        "dir/a": kept(b"one"),
+        "dir/b": kept(b"two"),
+        "s": kept(b"two")._replace(url="file:///s"),
+        "far": kept(b"one"),
+    }
+    source, client = Stored(pack(files)), Client(b"one", b"two")
+    found = list(outputs_of(source, "r1", ["dir/*", "s", "far"]))  # type: ignore[arg-type]
+    assert [(one.name, one.place, one.file.url) for one in found] == [
+        ("dir/a", "", ""), ("dir/b", "", ""), ("s", "", "file:///s"), ("far", "memory://bucket/far", ""),
+    ]  # fmt: skip
+    done = fetch(client, iter(found), str(tmp_path), lambda done: None)  # type: ignore[arg-type]
+    assert done == Fetched(2, 9, 0, 0, 2)
+    assert fsspec.open("memory://bucket/far").open().read() == b"one"
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "b", "dir"]
+    again = fetch(client, iter(found), str(tmp_path), lambda done: None)  # type: ignore[arg-type]
+    assert (again.same, again.stored) == (3, 1), "what is there already is not brought again"
+
+
+def test_a_later_run_reads_what_an_earlier_one_or_one_task_of_it_left(tmp_path: Path) -> None:
+    source = Source(
+        pack({"out/1": kept(b"one")}), pack({"out/2": kept(b"two")._replace(url="file:///x")}), pack({"c": kept(b"c")})
+    )
+    contents = KeptContents(source)  # type: ignore[arg-type]
+    found = contents.of(["r1", "not-a-run"])
+    assert found == {"out/1": f"{kept(b'one').digest} 644 3", "c": f"{kept(b'c').digest} 644 1"}
+    assert set(contents.of(["r1.3"])) == {"c"}
+    assert contents.of(["r1.1", "r1.2"]) == {"out/1": found["out/1"]}
+    assert source.readings == 1, "however many names say what is wanted of it"

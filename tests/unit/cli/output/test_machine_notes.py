@@ -57,7 +57,7 @@ def test_without_new_pilots_only_what_tasks_take_is_told() -> None:
     notes.take(FIRST)
     client.found["learned"] = {**LEARNED, "memory": 0, "output": 2048}
     notes.look(client, {**ROW, "counts": {"succeeded": 50}})
-    now[0] = 6.0
+    now[0] = 16.0
     notes.look(client, {**ROW, "counts": {"succeeded": 60}})
     assert said[1] == "  median 1m36s, p95 3m30s, output 2.0K"
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from shoal.cli.tasks import preflight
-from shoal.cli.tasks.preflight import check_here, fingerprints
+from shoal.cli.tasks.preflight import awaited_files, check_here, fingerprints
 from shoal.cli.tasks.submission import Draft, draft_command
-from shoal.client import element_files
+from shoal.client import element_files, file_states
 from shoal.model.errors import BadInput, Refused
+from shoal.wire.submission import parse_submission
 from tests.unit.cli.tasks.test_submission import options
 
 
@@ -45,13 +45,33 @@ def test_a_missing_file_is_refused(field: str) -> None:
     assert "no.txt" in caught.value.line
 
 
-def test_a_directory_or_pipe_is_not_an_input(here: Path) -> None:
+def test_an_error_has_the_place_of_its_table_where_that_is_known() -> None:
+    with pytest.raises(BadInput, match=r"^w\.dag:1: "):
+        check_here(
+            draft(["cat"], inputs=("no.txt",)),
+            place=lambda error, number: BadInput(f"w.dag:{number + 1}: {error.message}", code=error.code),
+        )
+
+
+def test_inputs_that_nobody_is_known_to_write_are_named(here: Path) -> None:
+    (here / "there").touch()
+    inputs = ["out/a", "there", "log", "typo.txt"]
+    tasks = [
+        {"name": "a", "command": ["x"], "outputs": ["out"], "stdout": "log"},
+        {"name": "b", "command": ["x"], "after": ["a"], "inputs": inputs},
+    ]
+    document = {"tasks": tasks, "cwd": str(here)}
+    assert awaited_files(Draft(document, parse_submission(document), "")) == [("b", "typo.txt")]
+
+
+def test_a_pipe_or_device_is_not_an_input_and_a_directory_is_one(here: Path) -> None:
     """Row 45."""
     os.mkfifo(here / "pipe")
-    for name in (str(here), "pipe"):
+    for name in ("/dev/null", "pipe"):
         with pytest.raises(BadInput) as caught:
             check_here(draft(["cat"], inputs=(name,)))
         assert caught.value.code == "not_regular_file"
+    check_here(draft(["cat"], inputs=(str(here),)))
 
 
 def test_files_of_a_sweep_are_looked_up_element_by_element(here: Path) -> None:
@@ -96,7 +116,7 @@ def test_a_program_that_cannot_be_known_here_is_not_asked_for() -> None:
 def test_files_that_the_command_names_have_fingerprints(here: Path) -> None:
     for name in ("sim.py", "data.txt", "out.txt", "1.in", "image.sif"):
         (here / name).write_text(name, encoding="utf-8")
-    assert set(fingerprints(draft(["python3", "sim.py", "none.txt", "."]))) == {"sim.py"}
+    assert set(fingerprints(draft(["sh", "sim.py", "none.txt", "."]))) == {"sim.py"}
     assert set(fingerprints(draft(["sh", "sim.py"], inputs=("data.txt",), stdin="1.in"))) == {
         "sim.py",
         "data.txt",
@@ -122,7 +142,7 @@ def test_a_fingerprint_is_of_the_content_whatever_the_date(here: Path) -> None:
 def test_a_file_that_is_too_large_to_be_read_is_told_by_size_date_and_inode(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preflight, "MAX_DIGESTED", 5)
+    monkeypatch.setattr(file_states, "MAX_DIGESTED", 5)
     data, other = here / "data", here / "other"
     for file in (data, other):
         file.write_text("123456", encoding="utf-8")

@@ -11,6 +11,8 @@ from shoal.engine.commands import Accept, Add, Close, PollRun, Submit
 from shoal.engine.tasks.runs import ABANDONED
 from shoal.model.errors import Conflict
 from shoal.model.ids import TaskId
+from shoal.model.limits import MAX_CHUNK, MAX_CHUNK_CALLS, MAX_LEASES
+from shoal.wire import codec
 from shoal.wire.messages import Batch, Held, Lease, Reply
 from shoal.wire.submission import parse_submission
 from tests.unit.engine.stand import FakePilot, Stand, bad, brief, good
@@ -320,3 +322,37 @@ def test_who_follows_an_open_run_is_told_of_every_end() -> None:
     assert ("Final", (4, "cancelled")) in kinds
     seqs = [entry.seq for entry in stand.last.finals]
     assert seqs == sorted(seqs)
+
+
+# --- how many share one lease
+@pytest.mark.parametrize(
+    ("fields", "most"),
+    [
+        ({"function": "gAU=", "calls": ["gAU="] * 900}, MAX_CHUNK),
+        ({"function": "gAU=", "calls": ["A" * (MAX_CHUNK_CALLS // 200)] * 900}, MAX_LEASES),
+        ({"command": ["sim", "{i}"], "array": "1-900"}, MAX_CHUNK),
+        ({"command": ["sim", "{x}", "{y}"], "params": {"x": "1..30", "y": "0..2.9:0.1"}}, MAX_CHUNK),
+        ({"command": ["sim", "{x}", "{y}"], "params": {"x": "1..90", "y": ["a", "b", "c" * 999] * 3}}, MAX_LEASES),
+    ],
+)
+def test_more_than_a_hundred_share_a_lease_where_what_differs_between_them_is_short(
+    fields: dict[str, Any], most: int
+) -> None:
+    stand = Stand()
+    pilot = stand.pilot(600)
+    stand.engine.state.pilots[pilot.name].proven = True
+    run = int(stand.do(Submit(parse_submission({"tasks": [fields]}), "ann", "d")).result["run"][1:])
+    stand.commit()
+    stand.do(Accept(run))
+    (lease,) = raw(pilot).leases
+    assert lease.count == most and stand.sound()
+    assert len(codec.encode(lease)) < 2 * MAX_CHUNK_CALLS
+
+
+def test_a_chunk_behind_leases_of_single_tasks_keeps_to_the_bound_of_a_reply() -> None:
+    stand = Stand()
+    pilot = stand.pilot(600)
+    stand.engine.state.pilots[pilot.name].proven = True
+    stand.submit(*[{"priority": 1} for _ in range(60)], {"command": ["sim", "{i}"], "array": "1-900"})
+    leases = raw(pilot).leases
+    assert sum(lease.count for lease in leases) == MAX_CHUNK and len(leases) == 61 and stand.sound()

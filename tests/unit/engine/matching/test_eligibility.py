@@ -71,3 +71,13 @@ def test_that_nothing_fitted_is_forgotten_when_something_new_comes_or_more_is_fr
     assert numbers(pilot.took()) == [7], "it is small enough"
     assert numbers(pilot.talk(good(first[0].attempt, duration=60.0)).leases) == [MANY - 2], "three are free again"
     assert stand.sound()
+
+
+def test_another_organisations_server_gets_commands_that_may_run_again_and_name_its_site() -> None:
+    """[SPHINX S9; ADR 0060]"""
+    stand = Stand()
+    stand.submit({"command": ["plain"]}, {"command": ["named"], "site": "lab,local"})
+    stand.submit({"command": ["once"], "site": "lab", "rerun": "never"})
+    pilot = stand.pilot(8, site="lab", tags={"bridge": True})
+    assert [lease.command for lease in pilot.pull()] == [["named"]]
+    assert "name its site" in stand.why(1, 1).text

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shoal.engine.commands import Accept, Expel, Submit
-from shoal.model.credentials import digest
+from shoal.model.credentials import alias, digest
 from shoal.model.errors import BadInput, Conflict
 from shoal.model.limits import MAX_RETURNS, MAX_SIBLINGS, POISON_LOSSES
 from shoal.model.timing import Timing
@@ -422,7 +422,7 @@ def test_a_joining_pilot_tells_which_pilots_of_its_host_are_dead_and_their_tasks
     run = stand.submit({})
     dead = stand.pilot(identity="box")
     dead.work()
-    fresh = stand.pilot(identity="box", ended=[digest(dead.session)])
+    fresh = stand.pilot(identity="box", ended=[alias(dead.session)])
     assert (stand.state(run), dead.name in stand.engine.state.pilots) == ("ready", False)
     assert "is gone, says" in stand.events("pilot_gone")[0].data["reason"]
     assert len(fresh.pull()) == 1

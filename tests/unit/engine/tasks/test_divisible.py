@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shoal.engine.commands import Accept
-from shoal.engine.records import TaskOverrides
+from shoal.engine.task_overrides import TaskOverrides
 from shoal.model.ids import TaskId, parse_attempt
 from shoal.wire.messages import Lease
 from tests.unit.engine.stand import FakePilot, Stand, back, bad, good

@@ -157,3 +157,22 @@ def test_what_began_of_an_undone_addition_is_not_taken_for_what_is_added_in_its_
     assert [order.attempt for order in pilot.orders("cancel")] == [lease.attempt]
     assert pilot.verdict(good(lease.attempt)) in ("stale", "unknown")
     assert stand.state(run, 1) in ("ready", "leased") and stand.sound()
+
+
+@pytest.mark.parametrize(
+    ("table", "leased", "is_underway"),
+    [
+        ({"function": "Zg==", "calls": ["YQ==", "Yg=="]}, 2, True),
+        ({"command": ["true"]}, 1, False),  # its report takes its time
+        ({"function": "Zg==", "calls": ["YQ=="], "memory": "100T"}, 0, False),  # nobody runs it
+    ],
+)
+def test_only_calls_that_are_all_leased_may_wait_for_the_commit_of_their_reports(
+    table: dict[str, Any], leased: int, is_underway: bool
+) -> None:
+    stand = Stand()
+    run = stand.submit(open=True)
+    pilot = waiting_pilot(stand)
+    stand.do(Add(run, 1, parse_submission({"tasks": [table]})))
+    assert stand.last.is_underway == is_underway
+    assert sum(lease.count for lease in pilot.took()) == leased and stand.sound()

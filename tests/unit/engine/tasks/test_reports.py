@@ -251,6 +251,17 @@ def test_a_returned_task_is_ready_with_its_reason() -> None:
     assert (data["why"], data["started"], data["seconds"]) == ("the host is full", True, 4.0)
 
 
+def test_an_attempt_whose_pilot_cannot_say_how_long_it_ran_took_the_time_since_its_start() -> None:
+    """The guard was killed, and the pilot gives back what it had: the history of the run shows the time it took."""
+    stand = Stand()
+    stand.submit({})
+    pilot = stand.pilot()
+    attempt = pilot.work()
+    stand.now += 30.0
+    pilot.talk(back(attempt, message="the guard ended", started=0.0), leaving="bye")
+    assert stand.events("task_returned")[0].data["seconds"] == pytest.approx(30.0, abs=1.0)
+
+
 @pytest.mark.parametrize("field", ["max_rss", "signal"])
 @pytest.mark.parametrize("value", [2**63, -(2**70)])
 def test_a_number_the_database_cannot_write_is_refused_not_fatal(field: str, value: int) -> None:

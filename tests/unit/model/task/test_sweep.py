@@ -8,6 +8,8 @@ import pytest
 from shoal.model.errors import BadInput
 from shoal.model.limits import MAX_ELEMENTS, MAX_PARAMS
 from shoal.model.task.sweep import (
+    Axis,
+    Steps,
     Sweep,
     Value,
     fill,
@@ -239,3 +241,9 @@ def test_parts_of_a_path_fill_placeholders(value: Value, filled: str) -> None:
 
 def test_parts_that_there_are_not_are_found() -> None:
     assert unknown_parts("{f.stem} {f.stme} {{f.no}} {f.}") == [("f", "stme")]
+
+
+def test_a_sweep_is_counted_if_all_its_values_are_steps() -> None:
+    assert Sweep().is_counted and Sweep((Axis("x", (Steps("1", "1", 9), Steps("0", "0.1", 3))),)).is_counted
+    assert not Sweep((Axis("x", (Steps("1", "1", 9), ("a",))),)).is_counted
+    assert not Sweep(rows=({"x": 1},)).is_counted

@@ -51,6 +51,7 @@ CHANGES: dict[str, tuple[dict[str, Any], Any]] = {
     "max_output": (COMMAND, "1M"),
     "inputs": (COMMAND, ["in.txt"]),
     "outputs": (COMMAND, ["out.txt"]),
+    "store": ({**COMMAND, "outputs": ["out.txt"]}, {"out.txt": "file:///store/{x}.txt"}),
     "cores": (COMMAND, 2),
     "memory": (COMMAND, "1G"),
     "max_memory": ({**COMMAND, "memory": "1G"}, "2G"),
@@ -58,8 +59,13 @@ CHANGES: dict[str, tuple[dict[str, Any], Any]] = {
     "gpus": (COMMAND, 1),
     "time": (COMMAND, "1h"),
     "retries": (COMMAND, 2),
+    "unless_exit": (COMMAND, [3]),
+    "abort_on": (COMMAND, ["3", -9]),
     "rerun": (COMMAND, "exclusive"),
     "priority": (COMMAND, 3),
+    "category": (COMMAND, "io%2"),
+    "role": (COMMAND, "final"),
+    "noop": (COMMAND, True),
     "labels": (COMMAND, {"a": "b"}),
     "params": (COMMAND, {"x": "5..6"}),
     "array": ({"command": ["sim", "{i}"], "array": "1-2"}, "5-6"),
@@ -150,12 +156,15 @@ def test_placeholders_are_filled_where_the_table_says(field: Field) -> None:
     if field.kind.option not in ("one", "many", "pairs") or field.name in ("params", "array", "shell"):
         return
     value: Any = {"one": "{x}", "many": ["{x}"], "pairs": {"A": "{x}"}}[field.kind.option]
+    more = {}
+    if field.name == "store":
+        value, more = {"out.txt": "file:///{x}"}, {"outputs": ["out.txt"]}
     try:
-        spec = parse_spec({"command": ["sim"], "params": {"x": "7..8"}, field.name: value})
+        spec = parse_spec({"command": ["sim"], "params": {"x": "7..8"}, **more, field.name: value})
     except BadInput:
         assert not field.placeholders
         return
-    assert ("{x}" in spec.texts) is field.placeholders
+    assert any("{x}" in text for text in spec.texts) is field.placeholders
     if field.placeholders and field.lease:
         assert "{x}" not in str(lease(spec))
 

@@ -59,3 +59,10 @@ def test_the_look_of_a_file_differs_with_everything_that_is_looked_at() -> None:
 def test_directories_above_are_looked_at_but_not_the_root() -> None:
     assert levels("/a/b/c") == ["/a/b/c", "/a/b", "/a"]
     assert levels("/") == [] and len(levels("/a" * 20)) == 6
+
+
+def test_evidence_adds_no_comma_to_a_table_and_that_with_commas_is_still_read() -> None:
+    """A body may have so many commas; a workflow of 100,000 tables has this text in each of them."""
+    evidence = Evidence(False, False, "a" * 16, 12, ("b" * 16, "c" * 16))
+    assert "," not in evidence.text and parse_evidence(evidence.text) == evidence
+    assert parse_evidence(evidence.text.replace(".", ",")) == evidence

@@ -14,6 +14,7 @@ from shoal.pilot.agent.events import (
     Action,
     Announced,
     Answered,
+    Assigned,
     Begin,
     Called,
     Complain,
@@ -33,6 +34,7 @@ from shoal.pilot.agent.events import (
     Noticed,
     Outdated,
     Rejected,
+    Reserved,
     Saved,
     Send,
     Settle,
@@ -371,6 +373,13 @@ def test_changed_tags_cause_no_exchange_of_their_own() -> None:
     before = driver.agent.deadline()
     assert sent(driver.see(Noticed({"load": 0.5}))) == []
     assert driver.agent.deadline() == before
+
+
+def test_that_there_is_space_again_is_told_at_once() -> None:
+    """Tasks that wait for this pilot alone waited for the next beat as well."""
+    driver = Driver()
+    (exchange,) = sent(driver.see(Noticed({"unfit": ""})))
+    assert exchange.tags == {"unfit": ""}
 
 
 def test_published_tags_are_told_within_a_moment() -> None:
@@ -1137,6 +1146,40 @@ def test_with_reports_it_stays_a_day() -> None:
     driver.begin(lease(1))
     driver.see(Ended(done(1)))
     assert 86_400.0 <= alone(driver) <= 86_406.0
+
+
+def test_with_tasks_left_in_the_window_of_its_mesh_it_stays_a_day() -> None:
+    driver = Driver()
+    driver.see(Reserved(-1, 0, 5))
+    assert 86_400.0 <= alone(driver) <= 86_406.0
+
+
+# --- the window of the mesh
+def test_what_the_mesh_gives_begins_while_the_server_is_away_and_is_reported_later() -> None:
+    driver = Driver()
+    (seq,) = driver.open
+    driver.see(NoAnswer(seq))
+    given = replace(lease(7), proof="of the mesh")
+    (begin,) = only(driver.see(Assigned((given,))), Begin)
+    assert begin.lease.attempt == given.attempt
+    assert only(driver.see(Assigned((given,))), Begin) == [], "once"
+    driver.see(Started(given.attempt))
+    driver.see(Ended(done(7)))
+    driver.answer()
+    reported = [exchange for exchange in sent(driver.did) if exchange.reports]
+    assert [report.attempt for report in reported[-1].reports] == [given.attempt]
+    assert [proof.proof for proof in reported[-1].proofs] == ["of the mesh"]
+
+
+def test_its_exchanges_say_what_the_mesh_keeps() -> None:
+    driver = Driver()
+    driver.settle()
+    driver.see(Reserved(3, 2, 3))
+    assert (sent(driver.did)[-1].window, sent(driver.did)[-1].window_seen) == (3, 2)
+    driver.answer()
+    driver.see(Reserved(-1, 0, 0))
+    driver.answer()
+    assert sent(driver.did)[-1].window == -1
 
 
 def test_who_never_got_in_ends_after_ten_minutes() -> None:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import OrderedDict
 from random import Random
 
-from shoal.model.limits import MAX_BODY, MAX_FILE_ANSWERS, MAX_PEEKS, MAX_TAIL, MAX_TAILS, MAX_TASK_TAGS
+from shoal.model.limits import MAX_BODY, MAX_EMITS, MAX_FILE_ANSWERS, MAX_PEEKS, MAX_TAIL, MAX_TAILS, MAX_TASK_TAGS
 from shoal.pilot.agent.events import Settle
 from shoal.pilot.agent.outbox import MAX_PUBLISHED, PUBLISHED_KEPT, TAIL_BYTES, Outbox
 from shoal.wire import codec
-from shoal.wire.messages import Capacity, Checkpoint, Exchange, FileAnswer, LogPiece, Published, Report
+from shoal.wire.messages import Capacity, Checkpoint, Emitted, Exchange, FileAnswer, LogPiece, Published, Report
 
 
 def send(box: Outbox, *underway: Exchange) -> Exchange:
-    reports, batches, tags, tails, published, checkpoints, files = box.pack(underway)
+    reports, batches, tags, tails, published, checkpoints, files, emitted = box.pack(underway)
     return Exchange(
         2, "p1", "s", 1, 0, Capacity(), [], reports, tags, tails,
-        batches=batches, published=published, checkpoints=checkpoints, files=files,
+        batches=batches, published=published, checkpoints=checkpoints, files=files, emitted=emitted,
     )  # fmt: skip
 
 
@@ -188,3 +188,30 @@ def test_answers_about_files_ride_few_at_a_time_go_back_first_and_give_way_to_ne
     for number in range(100):
         box.add_file(FileAnswer(f"n{number}"))
     assert send(box).files[0].request == f"n{100 - MAX_PEEKS}"
+
+
+def test_what_an_attempt_emitted_last_is_sent_once_and_again_to_a_server_that_forgot_it() -> None:
+    box = Outbox(OrderedDict())
+    box.emit("r1.1#1@1", "a")
+    box.emit("r1.2#1@1", "b")
+    box.emit("r1.1#1@1", "c")
+    first = send(box)
+    assert first.emitted == [Emitted("r1.1#1@1", "c"), Emitted("r1.2#1@1", "b")] and not box.has_published
+    box.emit("r1.1#1@1", "d")
+    assert send(box, first).emitted == [], "one exchange at a time, so that nothing is overtaken"
+    box.put_back([first])
+    assert set(send(box).emitted) == {Emitted("r1.1#1@1", "d"), Emitted("r1.2#1@1", "b")}, "the newest, once"
+    assert send(box).emitted == []
+    box.forget_emitted(["r1.1#1@1"])
+    box.emit_again()
+    assert send(box).emitted == [Emitted("r1.2#1@1", "b")] and box.has_emitted
+    box.forget_emitted(["r1.2#1@1"])
+    box.put_back([first])
+    assert send(box).emitted == [] and not box.has_emitted, "nothing of an attempt that is over"
+
+
+def test_what_many_attempts_emit_is_sent_some_at_a_time() -> None:
+    box = Outbox(OrderedDict())
+    for number in range(MAX_EMITS + 3):
+        box.emit(f"r1.{number + 1}#1@1", "x")
+    assert len(send(box).emitted) == MAX_EMITS and box.has_published and len(send(box).emitted) == 3

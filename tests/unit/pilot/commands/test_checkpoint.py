@@ -11,6 +11,7 @@ import pytest
 from shoal.model.blobs import digest_of
 from shoal.pilot.commands import checkpoint
 from shoal.pilot.commands.files import StageError
+from shoal.pilot.files.host_cache import HostCache
 from shoal.pilot.uplink.blobs import Blobs
 from shoal.pilot.uplink.server_address import ServerAddress
 from shoal.wire.http import blob_transfer as wire
@@ -32,7 +33,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[BlobServer]:
 def blobs(server: BlobServer, tmp_path: Path) -> Iterator[Blobs]:
     token = tmp_path / "token"
     token.write_text("an enrolment")
-    made = Blobs(ServerAddress(url=server.url, token_file=str(token)), str(tmp_path / "kept"))
+    made = Blobs(ServerAddress(url=server.url, token_file=str(token)), HostCache(str(tmp_path / "kept")))
     made.joined("the-session")
     yield made
     made.close()

@@ -14,6 +14,7 @@ from shoal.pilot.agent.events import Event, Saved
 from shoal.pilot.commands import checkpoint, checkpoint_watch
 from shoal.pilot.commands.checkpoint_watch import CheckpointWatch, Watched
 from shoal.pilot.commands.staging import Environment, Prepared
+from shoal.pilot.files.host_cache import HostCache
 from shoal.pilot.uplink.blobs import Blobs
 from shoal.pilot.uplink.server_address import ServerAddress
 from shoal.wire.http import blob_transfer as wire
@@ -78,7 +79,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[BlobServer]:
 def blobs(server: BlobServer, tmp_path: Path) -> Iterator[Blobs]:
     token = tmp_path / "token"
     token.write_text("an enrolment")
-    made = Blobs(ServerAddress(url=server.url, token_file=str(token)), str(tmp_path / "kept"))
+    made = Blobs(ServerAddress(url=server.url, token_file=str(token)), HostCache(str(tmp_path / "kept")))
     made.joined("the-session")
     yield made
     made.close()

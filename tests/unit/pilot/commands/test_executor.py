@@ -59,7 +59,7 @@ class World:
         self.executor = CommandExecutor(
             self.guards,  # type: ignore[arg-type]  # stands for them
             self.stage, 0o77, self.fed.append, lambda work: work(), self.unfit.append, lambda why: None, tails,
-            SimpleNamespace(), lambda report: None,  # type: ignore[arg-type]  # no blobs
+            SimpleNamespace(fetcher=SimpleNamespace(take_failures=lambda: ())), lambda report: None,  # type: ignore[arg-type]  # no blobs
         )  # fmt: skip
 
     def begin(self, cwd: Path, count: int, after: str = "") -> None:

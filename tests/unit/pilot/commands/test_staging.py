@@ -15,7 +15,8 @@ from shoal.model.task.kept_files import unpack
 from shoal.pilot.commands import setup
 from shoal.pilot.commands.files import StageError
 from shoal.pilot.commands.staging import PilotFacts, Prepared, Staging
-from shoal.pilot.uplink.blobs import NoBlob
+from shoal.pilot.files.fetch import Fetched, NoBlob
+from shoal.pilot.files.parts import Held
 from shoal.wire import payload
 from shoal.wire.messages import Capacity, Lease
 
@@ -148,14 +149,21 @@ def test_an_input_that_is_rewritten_is_a_copy(site: Site) -> None:
     assert (site.home / "state").read_text() == "new"
 
 
-@pytest.mark.parametrize("bad", ["missing", "folder", "pipe"])
+@pytest.mark.parametrize("bad", ["missing", "pipe"])
 def test_an_input_that_cannot_come_in_is_named_and_nothing_is_left(site: Site, bad: str) -> None:
-    (site.home / "folder").mkdir()
     os.mkfifo(site.home / "pipe")
     with pytest.raises(StageError, match=bad) as caught:
         site.prepare(own=True, inputs=[bad], shell="x")
     assert caught.value.cause == "stage_in"
     assert site.left() == [] and list((site.work / "tasks").iterdir()) == []
+
+
+def test_a_directory_comes_in_with_all_that_is_in_it(site: Site) -> None:
+    (site.home / "d" / "e" / "empty").mkdir(parents=True)
+    (site.home / "d" / "a").write_text("A")
+    made = site.prepare(own=True, inputs=["d"], shell="x")
+    assert (Path(made.own_dir) / "d" / "a").read_text() == "A"
+    assert (Path(made.own_dir) / "d" / "e" / "empty").is_dir() and made.brought == ["d/a"]
 
 
 def test_two_inputs_of_one_name_are_refused(site: Site) -> None:
@@ -171,7 +179,15 @@ class FakeBlobs:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.lent = folder, 0
+        self.here: list[str] = []  # digests that stay in the cache of this host
+        self.fetcher = self
         folder.mkdir()
+
+    def take_failures(self) -> list[object]:
+        return []
+
+    def keep_here(self, fd: int, digest: str) -> None:
+        self.here.append(digest)
 
     def add(self, data: bytes) -> str:
         digest = digest_of([data])
@@ -187,6 +203,15 @@ class FakeBlobs:
 
     def free(self, digest: str) -> None:
         self.lent -= 1
+
+    def get(self, digest: str, size: int | None = None, near: object = (), holders: object = ()) -> Fetched:
+        blobs, path = self, self.fetch(digest)
+
+        class Lent(Held):
+            def close(self) -> None:
+                blobs.free(digest)
+
+        return Fetched(Lent(path, -1, os.path.getsize(path)), "server", 0.0)
 
     def store_file(self, fd: int, run: str = "", patience: float | None = None, use: str = "") -> str:
         assert run == "r1"
@@ -336,11 +361,17 @@ def pipe(folder: Path) -> None:
     os.mkfifo(folder / "out")
 
 
-def directory(folder: Path) -> None:
+def link_in_directory(folder: Path) -> None:
     (folder / "out").mkdir()
+    (folder / "out" / "link").symlink_to("/etc/passwd")
 
 
-@pytest.mark.parametrize("make", [link_out, hard_link, pipe, directory])
+def linked_directory(folder: Path) -> None:
+    (folder / "out").mkdir()
+    (folder / "out" / "link").symlink_to("/etc")
+
+
+@pytest.mark.parametrize("make", [link_out, hard_link, pipe, link_in_directory, linked_directory])
 def test_an_output_that_is_no_plain_file_is_refused(site: Site, make: Any) -> None:
     made = own(site, "out")
     make(Path(made.own_dir))
@@ -449,6 +480,15 @@ def test_a_stream_has_its_file_from_the_start_and_the_accepted_attempt_has_it_in
     assert site.stage.settle(other, accepted=False) == []
     assert file.read_bytes() == b"first"
     assert os.listdir(file.parent) == ["a.txt"]
+
+
+def test_a_stream_may_have_the_longest_name_that_there_is(site: Site) -> None:
+    file = site.home / ("é" * 127)
+    made = site.prepare(stdout=str(file))
+    Path(made.own_streams["stdout"]).write_bytes(b"said")
+    assert file.read_bytes() == b"said"
+    assert site.stage.settle(made, accepted=True) == []
+    assert file.read_bytes() == b"said" and not list(site.home.glob("*.part*"))
 
 
 def test_two_streams_of_one_name_share_their_file(site: Site) -> None:

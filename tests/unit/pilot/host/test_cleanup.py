@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.model.credentials import digest
+from shoal.model.credentials import alias
 from shoal.pilot.guard import proctree
 from shoal.pilot.host import cleanup, registry
 from shoal.pilot.host.registry import Entry
@@ -145,16 +145,16 @@ def test_a_killed_pilot_is_reported_once_and_a_living_one_is_not(world: tuple[st
     try:
         assert here.dead() == []
         kill(one)
-        assert here.dead() == here.dead() == [digest("1")], "until it was reported"
+        assert here.dead() == here.dead() == [alias("1")], "until it was reported"
         cleanup.sweep(folder)
-        assert here.dead() == [digest("1")], "also after it was cleaned up"
-        here.reported.add(digest("1"))
+        assert here.dead() == [alias("1")], "also after it was cleaned up"
+        here.reported.add(alias("1"))
         assert here.dead() == [], "reported once"
-        assert sweeper(folder).dead() == [digest("1")], "but everybody may report it"
+        assert sweeper(folder).dead() == [alias("1")], "but everybody may report it"
         assert sweeper(folder, "another").dead() == []
     finally:
         kill(two)
-    assert here.dead() == [digest("2")]
+    assert here.dead() == [alias("2")]
 
 
 def test_a_pilot_that_ends_forgets_whom_it_has_reported(world: tuple[str, Path]) -> None:
@@ -163,8 +163,8 @@ def test_a_pilot_that_ends_forgets_whom_it_has_reported(world: tuple[str, Path])
     entry.join("server", "mine")
     kill(holder(folder, work.parent / ("1" * 12), "1"))
     here.forget_reported()
-    assert here.dead() == [digest("1")]
-    here.reported.add(digest("1"))
+    assert here.dead() == [alias("1")]
+    here.reported.add(alias("1"))
     here.forget_reported()
     entry.remove()
     assert not os.path.exists(folder)

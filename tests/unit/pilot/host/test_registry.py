@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.model.credentials import digest
+from shoal.model.credentials import alias
 from shoal.pilot.host import registry
 from shoal.pilot.host.registry import Entry, Record
 
@@ -62,7 +62,7 @@ def test_a_record_survives_its_file(tmp_path: Path) -> None:
     os.close(entry._fd)  # as if this process had been killed
     (record,) = dead(folder)
     assert (record.work, record.groups) == (odd, ("/sys/fs/cgroup/a", "b"))
-    assert (record.server, record.session) == ("server", digest("second"))
+    assert (record.server, record.session) == ("server", alias("second"))
     assert record.mark.startswith(f"{NAME}:") and registry.MARK_FORM.fullmatch(record.mark)
 
 

@@ -202,6 +202,17 @@ def test_pilot_certificate_names_its_pilot_to_the_server(tmp_path: Path) -> None
     assert peer_name(Transport(end)) == "p3f9c"
 
 
+def test_pilot_certificate_names_mesh_and_id_to_other_pilots(tmp_path: Path) -> None:
+    authority = CertificateAuthority.open(tmp_path, [], time.time())
+    uri = f"shoal://mesh/uni/%40phys/{'0' * 64}"
+    cert, key = authority.pilot_certificate("p3f9c", DAY, time.time(), uri)
+    end, _ = shake(authority.context(), with_pilot(tmp_path, authority, cert, key))
+    assert peer_name(Transport(end)) == "p3f9c"
+    shown = end.getpeercert()
+    assert shown is not None
+    assert ("URI", uri) in shown["subjectAltName"]
+
+
 def test_pilots_trust_each_other_by_their_certificates(tmp_path: Path) -> None:
     now = time.time()
     authority = CertificateAuthority.open(tmp_path, [], now)

@@ -9,6 +9,7 @@ import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -81,7 +82,7 @@ async def context(
         return Response(f"hello {peer_name(request.transport)}".encode())
 
     async def handle(request: Request) -> Response:
-        connections.entered(request)
+        connections.entered(request.protocol)
         try:
             said = request.headers.get("Authorization")
             if said and not connections.known(request, said, request.headers.get("Pool", "")):
@@ -90,7 +91,7 @@ async def context(
         except ShoalError as error:
             return Response(error.code.encode())
         finally:
-            connections.left(request)
+            connections.left(request.protocol)
 
     http = HttpServer(handle, linger=0.1)
     server = await asyncio.get_running_loop().create_server(
@@ -392,20 +393,26 @@ def test_one_answer_that_is_not_taken_is_seen_although_no_further_is_asked(
 
 
 def test_slow_but_steady_reader_gets_all(authority: CertificateAuthority | None) -> None:
-    async def story() -> None:
+    async def story() -> bool:
+        """False if this machine kept the reader from reading, so that it was not steady."""
         async with context(ConnectionLimits(stall=1.0, sweep=0.02), authority, big) as here:
             reader, writer = await connect_small(here)
             writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            taken, began = 0, time.monotonic()
-            while part := await asyncio.wait_for(reader.read(64 * 1024), SOON):
-                taken += len(part)
-                await asyncio.sleep(0.01)
-            assert time.monotonic() - began > 1.0  # longer than a standstill may be
+            taken, times = 0, [time.monotonic()]
+            with contextlib.suppress(OSError):
+                while part := await asyncio.wait_for(reader.read(64 * 1024), SOON):
+                    taken += len(part)
+                    await asyncio.sleep(0.01)
+                    times.append(time.monotonic())
+            writer.close()
+            if max(later - sooner for sooner, later in pairwise(times)) > 0.3:
+                return False
+            assert times[-1] - times[0] > 1.0  # longer than a standstill may be
             assert taken > len(BIG)
             assert here.connections.counts.slow == 0
-            writer.close()
+            return True
 
-    asyncio.run(story())
+    assert any(asyncio.run(story()) for _ in range(20)), "this machine is too busy"
 
 
 def test_client_that_never_says_goodbye_is_cut(tmp_path: Path) -> None:

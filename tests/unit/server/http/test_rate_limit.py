@@ -221,3 +221,13 @@ def test_one_long_sleep_refuses_nobody_and_lasting_overload_does() -> None:
     for _ in range(10):
         rate_limit.observe_lag(90.0)
     assert rate_limit.admit(SUBMIT, "anna", 0.0) > 0.0 and rate_limit.lag > 2.0
+
+
+def test_a_request_that_brings_others_is_charged_for_them() -> None:
+    limit = RateLimit({POOL: Rate(10.0, 20.0)})
+    assert limit.admit(POOL, "anna", NOW) == 0.0
+    limit.charge(POOL, "anna", NOW, 29)
+    assert limit.admit(POOL, "anna", NOW) == pytest.approx(1.1), "ten below none, and one for itself"
+    assert limit.admit(POOL, "bob", NOW) == 0.0
+    limit.charge(POOL, "anna", NOW, 10**6)
+    assert limit.admit(POOL, "anna", NOW) == pytest.approx(2.1), "never more than a burst below none"

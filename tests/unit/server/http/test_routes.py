@@ -12,6 +12,7 @@ from shoal.model.credentials import ENROL, SCOPES, SESSION, SUBMIT
 from shoal.model.limits import MAX_BLOB, MAX_BODY, MAX_BULK_BODY, MAX_PAGE, MAX_RESULTS
 from shoal.server.handlers.acct import AcctHandler
 from shoal.server.handlers.blobs import BlobHandler
+from shoal.server.handlers.bundles import BundlesHandler
 from shoal.server.handlers.events import EventsHandler
 from shoal.server.handlers.logs import LogsHandler
 from shoal.server.handlers.manage import ManageHandler
@@ -30,6 +31,7 @@ PARTS: dict[str, type] = {
     "logs": LogsHandler,
     "events": EventsHandler,
     "pilots": PilotsHandler,
+    "bundles": BundlesHandler,
     "people": PeopleHandler,
     "server": ServerHandler,
     "sites": SitesHandler,
@@ -83,7 +85,7 @@ def test_what_acts_is_a_post_and_is_written_down(route: Route) -> None:
     if route.method == "POST":
         assert route.body is not None and dataclasses.is_dataclass(route.body)
         # Beats, and what is added to a run that has its line, are counted; all else that changes something has its own.
-        assert route.acts or route.handler in ("pilots.exchange", "open.add")
+        assert route.acts or route.handler in ("pilots.exchange", "bundles.bundle", "open.add")
     else:
         assert route.body is None
     # Bytes come under their digest, as often as results do: put again they change nothing, and so they are counted.

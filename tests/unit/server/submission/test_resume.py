@@ -27,14 +27,14 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 
 def enter(
-    database: Database, run: int, tables: list[dict[str, Any]], states: list[str], seen: dict[str, str] = SEEN
-) -> None:
+    database: Database, run: int, tables: list[dict[str, Any]], states: list[str], seen: dict[str, str] = SEEN, cwd: str = "",
+) -> None:  # fmt: skip
     """Enter a run whose tasks ran one after another."""
-    submission = parse_submission({"tasks": tables})
-    rows: list[Any] = [run_row(run, signature=sign(submission, seen), total=len(states))]
+    submission = parse_submission({"tasks": tables, "cwd": cwd})
+    rows: list[Any] = [run_row(run, signature=sign(submission, seen), total=len(states), cwd=cwd)]
     first = 1
     for table, spec in zip(tables, submission.specs, strict=True):
-        rows.append(array_row(run, first, size=spec.count, task=json.dumps(table)))
+        rows.append(array_row(run, first, size=spec.count, name=spec.name, task=json.dumps(table)))
         first += spec.count
     for element, state in enumerate(states, 1):
         at = 100.0 * run + element
@@ -155,3 +155,75 @@ def test_divisible_work_is_laid_out_as_it_was_done_with_rests_between(database: 
     assert [(element, row.element) for element, row in reused] == [(1, 1), (3, 5), (6, 3)], (
         "log too, though pieces moved it"
     )
+
+
+# A workflow of three steps: `sum` waits for both others.
+STEPS: list[dict[str, Any]] = [
+    {"name": "make", "command": ["make"], "outputs": ["x"]},
+    {"name": "look", "command": ["look", "{k}"], "params": {"k": [1, 2]}},
+    {"name": "sum", "command": ["sum"], "after": ["make", "look"]},
+]
+
+
+def changed(name: str, **fields: Any) -> list[dict[str, Any]]:
+    return [{**table, **fields} if table["name"] == name else table for table in STEPS]
+
+
+def why(database: Database, tables: list[dict[str, Any]], **seen: str) -> tuple[list[int], dict[str, list[str]]]:
+    """Elements of a workflow that are taken over, and the tables that run for each reason."""
+    submission = parse_submission({"tasks": tables})
+    with Reader.on(database) as reader:
+        _, reused, reruns = find_earlier(reader, "ann", submission, sign(submission, {**SEEN, **seen}))
+    return [element for element, _ in reused], {row["why"]: row["tables"] for row in reruns}
+
+
+def test_tables_of_a_workflow_are_compared_one_by_one_and_all_below_a_changed_one_runs(database: Database) -> None:
+    enter(database, 1, STEPS, ["succeeded"] * 4)
+    assert why(database, STEPS) == ([1, 2, 3, 4], {})
+    below = {"tasks that they wait for run": ["sum"]}
+    assert why(database, changed("make", command=["make", "-k"])) == (
+        [2, 3], {"their command changed since they ran": ["make"], **below},
+    )  # fmt: skip
+    assert why(database, changed("make", env={"A": "1"}, outputs=["y"])) == (
+        [2, 3], {"their env and outputs changed since they ran": ["make"], **below},
+    )  # fmt: skip
+    assert why(database, changed("sum", command=["sum", "-h"])) == (
+        [1, 2, 3], {"their command changed since they ran": ["sum"]},
+    )  # fmt: skip
+    assert why(database, changed("sum", retries=3, priority=4)) == ([1, 2, 3, 4], {})
+    wider = changed("look", params={"k": [1, 2, 3]})
+    assert why(database, wider) == ([1, 2, 3], {"not run before": ["look"], **below})
+
+
+def test_of_many_tables_the_first_are_named_and_all_are_counted(database: Database) -> None:
+    tables = [{"name": f"t{at}", "command": ["t", str(at)]} for at in range(7)]
+    submission = parse_submission({"tasks": [*tables, {"name": "sum", "command": ["s"], "after": ["t0"]}]})
+    with Reader.on(database) as reader:
+        (row,) = find_earlier(reader, "ann", submission, sign(submission, SEEN))[2]
+    assert row["tables"] == ["t0", "t1", "t2", "t3", "t4"] and row["all_tables"] == 8
+
+
+def test_a_new_table_of_a_workflow_runs_and_the_place_of_the_others_does_not_count(database: Database) -> None:
+    enter(database, 1, STEPS, ["succeeded"] * 4)
+    more = [{"name": "first", "command": ["first"]}, *STEPS]
+    assert why(database, more) == ([2, 3, 4, 5], {"not run before": ["first"]})
+
+
+def test_what_a_table_of_a_workflow_reads_is_its_own(database: Database) -> None:
+    enter(database, 1, STEPS, ["succeeded"] * 4, {**SEEN, "\0" + "0": "a" * 8})
+    assert why(database, STEPS, **{"\0" + "0": "a" * 8}) == ([1, 2, 3, 4], {})
+    assert why(database, STEPS, **{"\0" + "0": "b" * 8}) == (
+        [2, 3], {"files that they read changed since they ran": ["make"], "tasks that they wait for run": ["sum"]},
+    )  # fmt: skip
+
+
+def test_workflows_of_other_directories_and_environments_are_others(database: Database) -> None:
+    enter(database, 1, STEPS, ["succeeded"] * 4, cwd="/elsewhere")
+    assert why(database, STEPS)[0] == []
+    enter(database, 2, STEPS, ["succeeded"] * 4, {**SEEN, "": "e2"})
+    assert why(database, STEPS)[1] == {"the environment changed since they ran": ["make", "look", "sum"]}
+
+
+def test_a_failed_table_of_a_workflow_is_told_with_its_run(database: Database) -> None:
+    enter(database, 3, STEPS, ["succeeded", "succeeded", "failed", "failed"])
+    assert why(database, STEPS) == ([1, 2], {"failed in r3": ["look", "sum"]})

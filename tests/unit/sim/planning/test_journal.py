@@ -83,6 +83,14 @@ def test_what_was_done_before_a_checkpoint_is_work_of_its_task() -> None:
     assert [job.failed for job in found.work.batch.jobs] == [(), (), ()]
 
 
+def test_a_task_that_failed_for_good_takes_as_long_as_its_last_failure_after_the_others() -> None:
+    attempts = [ran(1, "p1", 50.0), ran(2, "p1", 3.0, "failed"), ran(2, "p1", 7.0, "failed", 2)]
+    found = journal([{"command": COMMAND, "array": "1-3"}], attempts)
+    jobs = [(job.seconds, job.failed) for job in found.work.batch.jobs]
+    assert jobs == [(50.0, ()), (7.0, (3.0,)), (50.0, ())]
+    assert found.unknown == 1, "the third never ran"
+
+
 def parents(tables: list[Json], tasks: int) -> list[tuple[int, ...]]:
     """What the tasks of a run wait for in its replay, which must end in a world."""
     found = journal(tables, [ran(1 + at, "p1", 10.0) for at in range(tasks)])

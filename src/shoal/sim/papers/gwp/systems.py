@@ -10,7 +10,7 @@ from collections import deque
 
 from shoal.model.lazy_dataclass import dataclass
 from shoal.sched.factory import FactoryRule, missing, next_submission
-from shoal.sched.guided_factory import GuidedRule, wanted
+from shoal.sched.provisioning.guided_factory import GuidedRule, wanted
 from shoal.sim.papers.gwp.pilots import GridTest, Pilot, PilotSystem
 from shoal.sim.papers.gwp.workload import output_bytes
 from shoal.sim.planning.central_queue import CentralServer

@@ -1,0 +1,1 @@
+"""`shoal.Workflow`: workflows built in Python, of commands and of functions."""

@@ -1,0 +1,1 @@
+"""Leaders of meshes, and the windows of tasks that meshes are granted, to be begun while the server is away [ADR 0056]."""

@@ -1,0 +1,44 @@
+"""What the server remembers of the leader of one mesh, and of its window. Data; the rules are in `leaders` and `windows`."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import NamedTuple
+
+from shoal.model.ids import AttemptId
+from shoal.model.lazy_dataclass import dataclass
+from shoal.wire.messages import Leadership, Lease
+
+
+@dataclass
+class SiteWindow:
+    """One mesh: who leads it, and which attempts it was granted."""
+
+    leadership: Leadership = Leadership(0, "", "")
+    pilot: str = ""  # that leads
+    named: int = 0  # how many leaders there were since the server started
+    told: dict[str, int] = field(
+        default_factory=dict
+    )  # pilot -> the reply that told it of the leader; 0: its registration
+    spoken: dict[str, None] = field(default_factory=dict)  # pilots that said what they hold since they heard of it
+    granted: dict[AttemptId, int] = field(default_factory=dict)  # in the window -> serial of their class
+    leaving: dict[AttemptId, int] = field(default_factory=dict)  # asked back -> the change that says so
+    closing: dict[AttemptId, None] = field(default_factory=dict)  # of leaders before this one
+    number: int = 0  # of the last change that was sent
+    sent: int = 0  # the reply that carried it
+    changed_at: float = float("-inf")  # when it was last looked at whether to grow or to shrink
+    may_grow: bool = False  # the last change brought as much as one may
+    pressed_at: float = float("-inf")  # and whether its leader has to ask at once
+    silent: dict[str, float] = field(default_factory=dict)  # pilots that were lost by their silence, and since when
+    adopted: int = 0  # attempts that members had begun, since this leader was named
+
+
+class WindowChange(NamedTuple):
+    """What a reply tells the leader of its window."""
+
+    leases: list[Lease]
+    gone: list[str]
+    number: int
+
+
+NO_CHANGE = WindowChange([], [], 0)

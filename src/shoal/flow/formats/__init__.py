@@ -1,0 +1,1 @@
+"""Formats of workflows, each read into the vertices of `flow/dag.py`."""

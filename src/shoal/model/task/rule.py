@@ -1,0 +1,78 @@
+"""Rules of a run: a file that appears makes a task, or waits until enough of them are there for one [CMS C8; ADR 0058].
+
+A rule is the fields of a task, whose texts may name what made it: `{file}` is the file, `{number}` which task of its rule it is,
+from 1 on; where files are gathered, `{files}` are all of them, each a word of its own, and `{count}` how many.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Any, Optional
+
+from shoal.model.lazy_dataclass import dataclass
+from shoal.model.limits import MAX_FILES
+from shoal.model.task.spec import Spec
+
+FILE, FILES, NUMBER, COUNT = "file", "files", "number", "count"
+FILES_WORD = f"{{{FILES}}}"
+_LISTS = ("command", "inputs")  # fields in which `{files}` is as many words as there are files
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule of a run, checked."""
+
+    name: str
+    files: str  # the pattern of files that it takes
+    table: Mapping[str, Any]  # fields of its tasks as they were written
+    example: Spec  # one of its tasks, for checks
+    gather: int = 0  # a task for so many files; 0: not counted
+    gather_size: int = 0  # a task as soon as so many bytes wait; 0: not counted
+    gather_within: Optional[float] = None  # or when the first of them has waited so many seconds
+    watch: Optional[float] = (
+        None  # files come from outside, too, until none came for so many seconds; None: they do not
+    )
+
+    @property
+    def gathers(self) -> bool:
+        """True if its tasks have several files."""
+        return bool(self.gather or self.gather_size)
+
+    @property
+    def most(self) -> int:
+        """How many files one of its tasks has at most."""
+        return (self.gather or MAX_FILES) if self.gathers else 1
+
+    @cached_property
+    def _parts(self) -> list[str]:
+        return self.files.split("/")
+
+    def takes(self, name: str) -> bool:
+        """True if its pattern fits a file: `*` and `?` stay within one folder, and pass over names that begin with a dot."""
+        parts = name.split("/")
+        return len(parts) == len(self._parts) and all(map(_fits, parts, self._parts))
+
+    def table_of(self, files: Sequence[str], number: int) -> dict[str, Any]:
+        """The fields of its task for these files."""
+        table = {**self.table, "name": self.name}
+        if not self.gathers:
+            return {**table, "params": [{FILE: files[0], NUMBER: number}]}
+        plain = [name.replace("{", "{{").replace("}", "}}") for name in files]
+        for field in _LISTS:
+            if field in table:
+                words = [plain if word == FILES_WORD else [word] for word in table[field]]
+                table[field] = [word for some in words for word in some]
+        values: dict[str, Any] = {NUMBER: number, COUNT: len(files)}
+        if FILES_WORD in table.get("shell", ""):
+            table["shell"] = table["shell"].replace(FILES_WORD, f"{{{FILES}:raw}}")
+            values[FILES] = " ".join(map(shlex.quote, files))
+        return {**table, "params": [values]}
+
+
+def _fits(part: str, pattern: str) -> bool:
+    if part.startswith(".") and not pattern.startswith("."):
+        return False
+    return fnmatchcase(part, pattern)

@@ -1,0 +1,1 @@
+"""What the leader of a site decides for its pilots."""

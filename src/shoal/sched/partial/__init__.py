@@ -1,0 +1,1 @@
+"""Partial results: what tasks emit while they run, reduced and merged into one current answer [DIANE U13; ADR 0053]."""

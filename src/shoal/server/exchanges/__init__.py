@@ -1,0 +1,1 @@
+"""Exchanges of pilots, sent by themselves or handed on by a leader."""

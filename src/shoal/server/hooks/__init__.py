@@ -1,0 +1,1 @@
+"""What the server runs or calls for somebody: the ban hook, and notices of runs."""

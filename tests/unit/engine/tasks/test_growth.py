@@ -1,0 +1,244 @@
+"""Rules make tasks of files, each file once, and a run with rules is over when nothing can come any more [CMS C8; ADR 0058]."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from shoal.engine.commands import Accept, TellFiles
+from shoal.model.errors import BadInput, Conflict
+from shoal.wire.messages import Lease
+from shoal.wire.submission import parse_submission
+from tests.unit.engine.stand import FakePilot, Stand, bad, good
+
+READ = {"command": ["read", "{n}"], "name": "read", "params": {"n": [1, 2, 3]}, "outputs": ["raw/{n}.dat"]}
+RECO = {"name": "reco", "files": "raw/*.dat", "command": ["reco", "{file}"], "outputs": ["reco/{file.stem}.out"]}
+MERGE = {
+    "name": "merge", "files": "reco/*.out", "gather": 2, "command": ["cat", "{files}"], "inputs": ["{files}"],
+    "outputs": ["merged/{number}.out"],
+}  # fmt: skip
+WATCH = {**RECO, "watch": "1h"}
+
+
+def settle(stand: Stand, *pilots: FakePilot) -> list[Lease]:
+    """Make durable what the last command brought, and have it accepted as the server does; what waiting pilots get by that."""
+    grown, leases = stand.last.offers, []
+    stand.commit()
+    for run, first, count in grown:
+        stand.do(Accept(run, first, count))
+        leases += [lease for pilot in pilots for lease in pilot.took()]
+    assert stand.sound()
+    return leases
+
+
+def work_off(stand: Stand, pilot: FakePilot, *held: Lease) -> list[list[str]]:
+    """Have a pilot do what it holds and whatever comes until nothing does: the commands, in order."""
+    done: list[list[str]] = []
+    waiting = [*held]
+    while waiting or (waiting := pilot.pull()):
+        lease = waiting.pop(0)
+        done.append(lease.command)
+        waiting += pilot.talk(good(lease.attempt)).leases
+        waiting += settle(stand, pilot)
+    return done
+
+
+def tell(stand: Stand, run: int, *names: str, end: bool = False) -> Any:
+    told = stand.do(TellFiles(run, tuple((name, 10) for name in names), end)).result
+    settle(stand)
+    return told
+
+
+def test_outputs_make_tasks_and_what_is_left_is_merged_at_the_end() -> None:
+    stand = Stand()
+    run = stand.submit(READ, rules=[RECO, MERGE])
+    commands = work_off(stand, stand.pilot(1))
+    assert sorted(c for c in commands if c[0] == "reco") == [["reco", f"raw/{n}.dat"] for n in (1, 2, 3)]
+    merges = [c[1:] for c in commands if c[0] == "cat"]
+    assert [len(files) for files in merges] == [2, 1]
+    assert sorted(file for files in merges for file in files) == [f"reco/{n}.out" for n in (1, 2, 3)]
+    assert stand.engine.state.runs[run].finished is not None
+    found = stand.reader.run(run)
+    assert found is not None and found["total"] == 8
+    assert [(rule["name"], rule["files"], rule["waiting"], rule["tasks"]) for rule in found["rules"]] == [
+        ("reco", 3, 0, 3), ("merge", 3, 0, 2),
+    ]  # fmt: skip
+
+
+def test_a_task_of_a_rule_is_offered_only_once_it_is_durable() -> None:
+    stand = Stand()
+    stand.submit({**READ, "params": {"n": [1]}}, rules=[RECO])
+    pilot = stand.pilot(2)
+    (lease,) = pilot.pull()
+    assert pilot.talk(good(lease.attempt)).leases == [], "it is not written yet"
+    settle(stand)
+    assert [one.command for one in pilot.pull()] == [["reco", "raw/1.dat"]]
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_crash_after_a_report_loses_no_file_and_takes_none_twice(is_committed: bool) -> None:
+    stand = Stand()
+    run = stand.submit({**READ, "params": {"n": [1, 2]}}, rules=[RECO, {**MERGE, "gather": 5}])
+    pilot = stand.pilot(2)
+    one, two = pilot.pull()
+    stand.commit()
+    pilot.talk(good(one.attempt))
+    if is_committed:
+        stand.commit()
+    stand.crash()
+    leases = [*pilot.talk(good(one.attempt), good(two.attempt)).leases, *settle(stand, pilot)]
+    commands = Counter(map(tuple, work_off(stand, pilot, *leases)))
+    assert commands["reco", "raw/1.dat"] == commands["reco", "raw/2.dat"] == 1
+    assert sum(1 for command in commands if command[0] == "cat") == 1
+    assert stand.engine.state.runs[run].finished is not None
+
+
+def test_files_from_outside_are_taken_once_however_often_they_are_told() -> None:
+    stand = Stand()
+    run = stand.submit(rules=[WATCH, MERGE])
+    assert tell(stand, run, "raw/a.dat", "raw/b.dat", "raw/.c.dat", "other/d.dat", "raw/deep/e.dat")["tasks"] == 2
+    assert tell(stand, run, "raw/a.dat", "raw/b.dat") == {"run": f"r{run}", "files": 0, "tasks": 0}
+    stand.restart()
+    assert tell(stand, run, "raw/b.dat", "raw/f.dat")["tasks"] == 1
+    pilot = stand.pilot(4)
+    commands = work_off(stand, pilot)
+    assert sorted(c[1] for c in commands if c[0] == "reco") == ["raw/a.dat", "raw/b.dat", "raw/f.dat"]
+    assert sum(c[0] == "cat" for c in commands) == 1, "one file waits for more of them"
+    assert stand.engine.state.runs[run].finished is None
+    assert "merge has 1 file" in stand.engine.why(run, stand.now)[1][0].text
+    stand.do(TellFiles(run, end=True))
+    assert [len(c) - 1 for c in work_off(stand, pilot, *settle(stand, pilot))] == [1]
+    assert stand.engine.state.runs[run].finished is not None
+    with pytest.raises(Conflict):
+        stand.do(TellFiles(run, (("raw/g.dat", 1),)))
+
+
+def test_a_watch_ends_when_no_file_came_for_its_time_and_a_quiet_run_is_over() -> None:
+    stand = Stand()
+    run = stand.submit(rules=[WATCH])
+    stand.pass_time(3_000)
+    tell(stand, run, "raw/a.dat")
+    work_off(stand, stand.pilot(1))
+    stand.pass_time(3_000)
+    assert stand.engine.state.runs[run].finished is None
+    stand.pass_time(700)
+    assert stand.engine.state.runs[run].finished is not None
+    assert [event.data for event in stand.events("watch_ended")] == [{"files": 1}]
+
+
+def test_bytes_or_time_are_enough_for_a_merge() -> None:
+    stand = Stand()
+    gather = {"gather": 100, "gather_size": 1_000, "gather_within": "5m"}
+    run = stand.submit(READ, rules=[{**MERGE, **gather, "files": "raw/*.dat"}])
+    pilot = stand.pilot(1)
+    leases: list[Lease] = []
+    for size in (400, 600, 10):
+        (lease,) = [*pilot.pull(), *leases][:1]
+        assert lease.measure
+        leases = pilot.talk(good(lease.attempt, sizes=[size])).leases
+        settle(stand)
+    growth = stand.engine.state.runs[run].growth
+    assert growth is not None
+    assert [len(files) for files in (growth.rules[0].tasks, growth.rules[0].waiting)] == [1, 1]
+    stand.pass_time(301)
+    settle(stand)
+    assert [len(files) for files in (growth.rules[0].tasks, growth.rules[0].waiting)] == [2, 0]
+
+
+def test_no_file_comes_back_to_a_rule() -> None:
+    stand = Stand()
+    again = {**RECO, "files": "raw/*.dat", "outputs": ["raw/x{file.stem}.dat"]}
+    run = stand.submit(READ, rules=[again])
+    assert len(work_off(stand, stand.pilot(1))) == 6
+    assert stand.engine.state.runs[run].finished is not None
+
+
+def test_a_failed_task_of_a_rule_is_retried_by_hand_and_what_it_writes_goes_on() -> None:
+    stand = Stand()
+    run = stand.submit({**READ, "params": {"n": [1]}}, rules=[RECO, MERGE])
+    pilot = stand.pilot(1)
+    (read,) = pilot.pull()
+    pilot.talk(good(read.attempt))
+    settle(stand)
+    (reco,) = pilot.pull()
+    pilot.talk(bad(reco.attempt))
+    settle(stand)
+    assert stand.engine.state.runs[run].finished is not None
+    assert stand.retry(run) == 1
+    assert [command[0] for command in work_off(stand, pilot)] == ["reco", "cat"]
+    assert stand.engine.state.runs[run].finished is not None
+
+
+def test_a_cancelled_run_grows_no_more_until_it_is_retried() -> None:
+    stand = Stand()
+    run = stand.submit(READ, rules=[WATCH, MERGE])
+    stand.cancel(run)
+    settle(stand)
+    assert stand.engine.state.runs[run].finished is not None
+    with pytest.raises(Conflict):
+        stand.do(TellFiles(run, (("raw/g.dat", 1),)))
+    stand.retry(run)
+    tell(stand, run, end=True)
+    assert Counter(c[0] for c in work_off(stand, stand.pilot(1))) == {"read": 3, "reco": 3, "cat": 2}
+
+
+def test_files_wait_while_a_quota_has_no_room_for_more_tasks() -> None:
+    stand = Stand()
+    stand.policy(quota=[{"who": "ann", "queued": 3}])
+    run = stand.submit(READ, rules=[{**RECO, "watch": "1h"}])
+    tell(stand, run, "raw/a.dat")
+    assert stand.engine.state.runs[run].total == 3
+    assert any("quota" in reason.text for reason in stand.engine.why(run, stand.now)[1])
+    pilot = stand.pilot(1)
+    (lease,) = pilot.pull()
+    pilot.talk(good(lease.attempt))
+    settle(stand)
+    stand.pass_time(1)
+    settle(stand)
+    assert stand.engine.state.runs[run].total == 4
+
+
+def test_final_tasks_wait_for_everything_that_grows() -> None:
+    stand = Stand()
+    run = stand.submit(READ, {"command": ["sum"], "role": "final"}, rules=[RECO, MERGE])
+    assert work_off(stand, stand.pilot(1))[-1] == ["sum"]
+    assert stand.engine.state.runs[run].finished is not None
+
+
+def test_names_with_spaces_braces_and_quotes_stay_one_word_each() -> None:
+    stand = Stand()
+    shell = {"name": "merge", "files": "raw/*", "gather": 3, "shell": "cat {files} > all"}
+    run = stand.submit(
+        rules=[{**MERGE, "files": "raw/*", "gather": 3, "watch": "1h"}, {**shell, "name": "m2", "watch": "1h"}]
+    )
+    tell(stand, run, "raw/a b", "raw/{c}", "raw/d'e", end=True)
+    leases = stand.pilot(9).pull()
+    commands = [lease.command for lease in leases if lease.command]
+    assert sorted(word for command in commands for word in command[1:]) == ["raw/a b", "raw/d'e", "raw/{c}"]
+    (text,) = [lease.shell for lease in leases if lease.shell]
+    assert shlex.split(text) == ["cat", "raw/a b", "raw/{c}", "raw/d'e", ">", "all"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"files": "/raw/*"}, "no pattern of files below"), ({"files": "raw/**"}, "no pattern"),
+        ({"name": "read"}, "two tables are named"), ({"files": ""}, "files is missing"),
+        ({"params": {"x": [1]}}, "a rule has no params"), ({"gather_within": "5m"}, "nothing is gathered"),
+        ({"gather": 3, "command": ["x"], "outputs": []}, "do not read what is gathered"),
+        ({"command": ["x", "{fil}"]}, "not a parameter"),
+        ({"colour": 1}, "unknown field"), ({"outputs": ["../{file}"]}, ".."), ({"gather": 0}, "0"),
+    ],
+)  # fmt: skip
+def test_a_wrong_rule_is_refused_with_its_place(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        parse_submission({"tasks": [READ], "rules": [{**RECO, **change}]})
+    assert words in str(refused.value) and "rules[0]" in refused.value.field
+
+
+def test_an_open_run_has_no_rules() -> None:
+    with pytest.raises(BadInput):
+        parse_submission({"tasks": [], "open": True, "rules": [RECO]})

@@ -1,0 +1,297 @@
+"""Leaders of meshes and the windows of tasks that the server grants them [LBO III.B; promise I17; ADR 0056]."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.engine.pilots.mesh import peer_id
+from shoal.model.limits import WINDOW_HELD
+from shoal.wire.messages import Lease, Reply
+from tests.unit.engine.stand import FakePilot, Stand, good
+
+MODE = {"data": {"mode": "distributed"}}
+
+
+class Site:
+    """A stand with a mesh, and what its leader was granted."""
+
+    def __init__(self, pilots: int = 3, mode: dict[str, Any] | None = None) -> None:
+        self.stand = Stand()
+        self.stand.policy(**(MODE if mode is None else mode))
+        self.pilots = [self.peer(at) for at in range(1, pilots + 1)]
+        self.window: dict[str, Lease] = {}
+        self.seen = 0
+
+    def peer(self, at: int, **more: Any) -> FakePilot:
+        return self.stand.pilot(
+            bound=True, identity=f"host{at}", host=f"h{at}", tags={"peer": f"10.0.0.{at}:7000"}, **more
+        )
+
+    @property
+    def leader(self) -> FakePilot:
+        (window,) = self.stand.engine.state.windows.values()
+        return next(pilot for pilot in self.pilots if pilot.name == window.pilot)
+
+    def lead(self, **more: Any) -> Reply:
+        """The leader talks, and keeps its window."""
+        self.stand.now += 0.5
+        reply = self.leader.talk(window=len(self.window), window_seen=self.seen, **more)
+        self._keep(reply)
+        assert self.stand.sound()
+        return reply
+
+    def fill(self) -> None:
+        """The leader talks until its window grows no more."""
+        before = -1
+        while len(self.window) != before:
+            before = len(self.window)
+            self.lead()
+
+    def work(self, pilot: FakePilot) -> list[str]:
+        """A pilot reports all that it holds as done, and asks for more; everybody hears what there is to hear."""
+        self.stand.now += 0.5
+        state, before = self.stand.engine.state, len(self.stand.answers)
+        reports = [good(attempt) for attempt in pilot.held]
+        pilot.held.clear()
+        leads = {"window": len(self.window), "window_seen": self.seen} if pilot is self.leader else {}
+        pilot.send(pilot.make(reports, **leads))
+        by_name = {one.name: one for one in self.pilots}
+        for answer in self.stand.answers[before:]:
+            by_name[answer.pilot].hear(answer.reply)
+            if answer.pilot == state.windows["local", "ann"].pilot:
+                self._keep(answer.reply)
+        assert self.stand.sound()
+        return [report.attempt for report in reports]
+
+    def _keep(self, reply: Reply) -> None:
+        for attempt in reply.window_gone:
+            self.window.pop(attempt, None)
+        self.window.update({lease.attempt: lease for lease in reply.window})
+        self.seen = reply.window_number or self.seen
+
+
+def number(attempt: str) -> int:
+    """The element of an attempt."""
+    return int(attempt.split("#")[0].split(".")[1])
+
+
+def begin(pilot: FakePilot, lease: Lease) -> None:
+    """While the server is away, a member begins a task of the window."""
+    pilot.proofs.take(lease)
+    pilot.held[lease.attempt] = "running"
+
+
+def test_the_first_member_leads_and_each_is_told_once() -> None:
+    site = Site()
+    first, second, _ = site.pilots
+    reply = first.talk(tags={"load": 1.0})
+    site.stand.pass_time(site.stand.timing.beat)
+    replies = [answer.reply for answer in site.stand.answers if answer.pilot == first.name] + [reply]
+    (named,) = {one.leader for one in replies if one.leader is not None}
+    assert named.id == peer_id(site.stand.engine.state, first.name)
+    assert named.address == "10.0.0.1:7000"
+    second.wait()
+    site.stand.pass_time(site.stand.timing.beat)
+    second.wait()
+    site.stand.pass_time(site.stand.timing.beat)
+    told = [answer.reply.leader for answer in site.stand.answers if answer.pilot == second.name]
+    assert [one for one in told if one is not None] == [named]
+
+
+def test_a_site_in_another_mode_has_no_leader_and_no_window() -> None:
+    site = Site(mode={"data": {"mode": "distributed", "sites": {"local": "central"}}})
+    site.stand.submit({"array": "1-100"})
+    reply = site.pilots[0].talk(window=0)
+    assert (reply.leader, reply.window) == (None, [])
+    assert not site.stand.engine.state.windows
+
+
+def test_when_the_leader_ends_the_lowest_id_leads_in_a_greater_term() -> None:
+    site = Site()
+    site.lead()
+    state = site.stand.engine.state
+    (window,) = state.windows.values()
+    before, gone = window.leadership, site.pilots.pop(0)
+    site.stand.bury(gone)
+    for pilot in site.pilots:
+        pilot.talk(tags={"load": 1.0})
+    assert window.leadership.id == min(peer_id(state, pilot.name) for pilot in site.pilots)
+    assert window.leadership.term > before.term
+
+
+def test_a_window_has_the_last_tasks_and_gives_them_back_before_the_others_run_out() -> None:
+    site = Site()
+    run = site.stand.submit({"array": "1-20"})
+    site.fill()
+    elements = sorted(number(attempt) for attempt in site.window)
+    assert elements and elements == list(range(elements[0], 21))
+    assert elements[0] > 3, "slots ask for the first ones"
+    done: list[int] = []
+    for _ in range(200):
+        for pilot in site.pilots:
+            done += [number(attempt) for attempt in site.work(pilot)]
+    assert done == sorted(done), "all in their order"
+    assert len(done) == len(set(done)) == 20
+    assert site.window == {}
+    assert site.stand.state(run, 20) == "succeeded"
+
+
+def test_what_must_not_run_twice_or_waits_for_others_is_in_no_window() -> None:
+    site = Site()
+    site.stand.submit({"array": "1-50", "rerun": "never"})
+    site.stand.submit({"array": "1-50", "rerun": "exclusive"})
+    site.stand.submit({"name": "a", "array": "1-5"}, {"name": "b", "array": "1-50", "after": ["a"]})
+    site.fill()
+    assert {attempt.partition(".")[0] for attempt in site.window} <= {"r3"}
+    assert all(number(attempt) <= 5 for attempt in site.window)
+
+
+def test_a_window_keeps_to_a_quota() -> None:
+    site = Site(mode={**MODE, "quota": [{"who": "ann", "cores": 4}]})
+    site.stand.submit({"array": "1-50"})
+    site.fill()
+    assert len(site.window) <= 4
+
+
+def test_after_a_restart_what_members_began_counts_and_the_rest_is_ready_again_when_all_have_spoken() -> None:
+    site = Site()
+    run = site.stand.submit({"array": "1-40"})
+    site.fill()
+    begun = list(site.window.values())[:3]
+    site.stand.commit()
+    site.stand.crash()
+    for pilot, lease in zip(site.pilots, begun, strict=True):
+        begin(pilot, lease)
+    site.pilots[0].talk()
+    site.pilots[1].talk(good(begun[1].attempt))
+    assert site.stand.engine.state.windows["local", "ann"].closing, "the third has not said what it holds"
+    site.pilots[2].talk()
+    for pilot in site.pilots:
+        pilot.talk()
+        pilot.talk()
+    assert not site.stand.engine.state.windows["local", "ann"].closing
+    elements = [number(lease.attempt) for lease in begun]
+    assert [site.stand.state(run, element) for element in elements] == ["running", "succeeded", "running"]
+    assert {event.data["how"] for event in site.stand.events("task_adopted")} == {"begun by its site"}
+    (back,) = site.stand.events("site_back")
+    assert back.data["begun"] == 3
+    assert site.stand.sound()
+    assert site.pilots[2].verdict(good(begun[2].attempt)) == "recorded"
+    site.window.clear()
+    site.seen = 0
+    site.fill()
+    assert not {lease.attempt for lease in begun} & site.window.keys(), "new windows have new numbers"
+
+
+def test_what_is_done_and_will_be_reported_is_not_ready_again() -> None:
+    """The report may ride in a later exchange than the one that says that it is there."""
+    site = Site()
+    run = site.stand.submit({"array": "1-40"})
+    site.fill()
+    lease = next(iter(site.window.values()))
+    site.stand.restart()
+    site.pilots[0].proofs.take(lease)
+    site.pilots[0].held[lease.attempt] = "done"
+    for _ in range(3):
+        for pilot in site.pilots:
+            pilot.talk()
+    assert not site.stand.engine.state.windows["local", "ann"].closing
+    assert site.stand.state(run, number(lease.attempt)) == "leased"
+    assert site.pilots[0].verdict(good(lease.attempt)) == "recorded"
+
+
+def test_two_members_that_began_the_same_are_recorded_once() -> None:
+    site = Site()
+    site.stand.submit({"array": "1-40"})
+    site.fill()
+    lease = next(iter(site.window.values()))
+    site.stand.restart()
+    first, second, _ = site.pilots
+    for pilot in (first, second):
+        begin(pilot, lease)
+        pilot.talk()
+    assert first.verdict(good(lease.attempt)) == "recorded"
+    assert second.verdict(good(lease.attempt)) in ("final", "stale")
+
+
+def test_a_silent_site_keeps_its_window_for_a_while() -> None:
+    site = Site()
+    run = site.stand.submit({"array": "1-40"})
+    site.fill()
+    element = number(next(iter(site.window)))
+    other = site.stand.pilot(site="elsewhere", identity="far", host="far")
+    until = site.stand.now + WINDOW_HELD
+    while site.stand.now < until - 60.0:
+        other.talk(tags={"load": site.stand.now})
+        site.stand.pass_time(20.0)
+    assert site.stand.state(run, element) == "leased"
+    for _ in range(20):
+        other.talk(tags={"load": site.stand.now})
+        site.stand.pass_time(20.0)
+    assert site.stand.state(run, element) == "ready"
+    assert site.stand.sound()
+
+
+def test_of_a_site_whose_pilots_are_known_to_be_dead_nothing_is_kept() -> None:
+    site = Site()
+    run = site.stand.submit({"array": "1-40"})
+    site.fill()
+    element = number(next(iter(site.window)))
+    for pilot in site.pilots:
+        site.stand.bury(pilot)
+    site.stand.pass_time(1.0)
+    assert site.stand.state(run, element) == "ready"
+
+
+def test_a_window_alone_asks_for_no_tick_that_never_comes() -> None:
+    site = Site(1)
+    site.stand.submit({"array": "1-40"})
+    site.fill()
+    while site.stand.engine.state.pilots:
+        due = site.stand.engine.deadline()
+        assert due is not None and due < 1e9
+        site.stand.now = max(site.stand.now, due)
+        site.stand.pass_time(0.0)
+    due = site.stand.engine.deadline()
+    assert due is not None
+    assert due <= site.stand.now + WINDOW_HELD
+    site.stand.now = due
+    site.stand.pass_time(0.0)
+    assert not site.stand.engine.state.windows
+
+
+def test_cancelled_tasks_leave_the_window() -> None:
+    site = Site()
+    run = site.stand.submit({"array": "1-40"})
+    site.fill()
+    site.stand.cancel(run)
+    reply = site.lead()
+    assert reply.window_gone
+    assert site.window == {}
+
+
+def test_why_says_that_a_task_is_in_a_window() -> None:
+    site = Site()
+    run = site.stand.submit({"array": "1-40"})
+    site.fill()
+    element = number(next(iter(site.window)))
+    reason = site.stand.why(run, element)
+    assert reason.code == "window"
+    assert "local" in reason.text
+
+
+def test_newcomers_are_no_majority_of_those_who_have_the_window() -> None:
+    site = Site()
+    run = site.stand.submit({"array": "1-40"})
+    site.fill()
+    element = number(next(iter(site.window)))
+    other = site.stand.pilot(site="elsewhere", identity="far", host="far")
+    for _ in range(6):  # until all members are lost by their silence
+        other.talk(tags={"load": site.stand.now})
+        site.stand.pass_time(20.0)
+    newcomers = [site.peer(at) for at in range(11, 15)]
+    for _ in range(3):
+        for pilot in newcomers:
+            pilot.talk(tags={"load": site.stand.now})
+        site.stand.pass_time(2.0)
+    assert site.stand.state(run, element) == "leased", "its old members may be at work"

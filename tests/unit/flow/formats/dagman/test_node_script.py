@@ -1,0 +1,62 @@
+"""The shell text of a node, run by a real shell: every row of the manual's table 2.1 [node-pass-or-fail.rst]."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from shoal.flow.formats.dagman.node_script import Job, node_script, quoted
+from shoal.flow.formats.dagman.nodes import Script
+
+
+def run(folder: Path, text: str, **env: str) -> int:
+    return subprocess.run(
+        ["/bin/sh", "-c", text], cwd=folder, env={"PATH": "/usr/bin:/bin", **env}, check=False
+    ).returncode
+
+
+def script(code: str) -> Script | None:
+    return None if code == "-" else Script(("/bin/sh", "-c", f"exit {0 if code == 'S' else 3}"), "w.dag:1")
+
+
+@pytest.mark.parametrize("row", [
+    "-S-S", "-F-F", "-SSS", "-SFF", "-FSS", "-FFF", "SS-S", "SF-F", "SSSS", "SSFF", "SFSS", "SFFF", "FS-F", "FSSF",
+])  # fmt: skip
+def test_the_table_of_the_manual(row: str, tmp_path: Path) -> None:
+    pre, job, post, node = list(row)
+    words = ["/bin/sh", "-c", f"touch ran; exit {0 if job == 'S' else 4}"]
+    text = node_script("A", Job(words, {}), script(pre), script(post), None, 0)
+    assert (run(tmp_path, text) == 0) is (node == "S")
+    assert (tmp_path / "ran").exists() is (pre != "F")
+
+
+@pytest.mark.parametrize("text", ["plain", "two words", "it's", '"q"', "$x `y` \\", "", "line\nline", "-n", "*"])
+def test_every_argument_arrives_as_it_is(text: str, tmp_path: Path) -> None:
+    job = Job(["/bin/sh", "-c", 'printf %s "$1" >found', "sh", text], {})
+    assert run(tmp_path, node_script("A", job, None, None, None, 0)) == 0
+    assert (tmp_path / "found").read_text() == text
+
+
+def test_marks_become_variables() -> None:
+    assert quoted("a b\x01retry\x01c") == "'a b'\"${retry}\"c"
+
+
+def test_a_job_in_a_directory_of_its_own_brings_back_what_is_new_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "in.txt").write_text("in")
+    (tmp_path / "data" / "more").mkdir()
+    (tmp_path / "data" / "more" / "deep.txt").write_text("deep")
+    words = ["/bin/sh", "-c", "cat in.txt deep.txt >out.txt; mkdir sub; touch sub/lost"]
+    text = node_script("A", Job(words, {}, boxed=["data/in.txt", "data/more/"]), None, None, None, 0)
+    assert run(tmp_path, text, TMPDIR=str(tmp_path)) == 0
+    assert (tmp_path / "out.txt").read_text() == "indeep"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "out.txt"]
+
+
+def test_named_outputs_come_back_where_they_are_wanted(tmp_path: Path) -> None:
+    words = ["/bin/sh", "-c", "echo 1 >a; echo 2 >b; echo 3 >c"]
+    job = Job(words, {}, boxed=[], returned=[("a", ""), ("b", "other")])
+    assert run(tmp_path, node_script("A", job, None, None, None, 0), TMPDIR=str(tmp_path)) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "other"]
