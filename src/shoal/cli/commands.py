@@ -49,7 +49,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "whoami": ("pool.login", "Who you are to the server."),
     "user": ("admin.user", "Add people to the server, or list them."),
     "group": ("admin.group", "Add groups who share pilots, or list them."),
-    "site": ("pool.site", "List sites, or say whose their names are."),
+    "site": ("pool.site", "Add sites where Shoal gets pilots; list, ban and remove them."),
     "share": ("admin.share", "What is due to people and groups; change it."),
     "quota": ("admin.quota", "Limits on cores, hours, tasks and bytes, and what of them is used."),
     "policy": ("admin.policy", "Show the whole policy, or apply one from a file."),
