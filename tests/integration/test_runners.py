@@ -255,6 +255,11 @@ def test_calls_of_a_piece_come_back_in_order_as_batches(world: World) -> None:
         assert (report.out, report.err, report.last_line) == (0, 0, "")
 
 
+def test_calls_that_are_reported_before_their_piece_ends_say_what_memory_they_took(world: World) -> None:
+    reports = world.run(time.sleep, [(0.0,), (0.3,)])
+    assert [report.max_rss > 1 << 20 for report in reports] == [True, True]
+
+
 def test_a_runner_is_kept_for_the_next_piece_of_its_kind(world: World) -> None:
     first = world.values(os.getpid, [(), ()])
     assert first[0] == first[1] == world.values(os.getpid, [()])[0]

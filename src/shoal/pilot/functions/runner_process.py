@@ -129,7 +129,7 @@ class RunnerProcess:
 
     def __init__(self, key: str, kind: RunnerKind, base: str, now: float, is_spare: bool = False) -> None:
         self.key, self.kind, self._base, self.is_spare = key, kind, base, is_spare
-        self._was_spare, self._started_as, self._hello = is_spare, kind, Hello("", "", 0.0)
+        self._was_spare, self._started_as, self._hello = is_spare, kind, Hello("", "", 0.0, 0)
         self.folder = os.path.join(base, key)
         os.makedirs(self.folder, mode=0o700)
         self.connection: Optional[RunnerConnection] = None  # None: not yet, or no longer connected
@@ -210,6 +210,7 @@ class RunnerProcess:
         self.log = _make_log(self.folder)
         self._page = memoryview(mmap.mmap(self.log, LOG_AT)).cast("Q")  # type: ignore[assignment]
         self.version, self.is_ready, self.cpu_reported = self._hello.version, True, self._hello.cpu
+        self.rss = self._hello.rss  # also of calls that are read before the runner tells of them
         with contextlib.suppress(OSError):  # it is gone already: the guard will report that
             socket.send_fds(connection.sock, [b"\n"], [self.log])
         paths = self.kind.path.split(os.pathsep) if self.kind.path else []

@@ -182,8 +182,7 @@ class Runner:
         self._at += done
 
     def _notify(self, is_over: bool) -> None:
-        rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        self._connection.send(messages.Progress(is_over, rss))
+        self._connection.send(messages.Progress(is_over, peak_memory()))
 
     # --- a piece
     def _run(self, piece: messages.RunCalls) -> None:
@@ -446,6 +445,11 @@ def raise_number(fd: int) -> int:
     return high
 
 
+def peak_memory() -> int:
+    """The most memory that this process ever had, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
 def main() -> None:
     """Run a runner; `sys.argv` has the folder with our code, that of the socket, our name, and whether we are to wait."""
     code, folder, name, is_spare = sys.argv[1:5]
@@ -456,7 +460,8 @@ def main() -> None:
     os.close(near)
     sock = socket.socket(fileno=raise_number(sock.detach()))
     connection = PilotConnection(sock)
-    connection.send(messages.Hello(name, f"{sys.version_info[0]}.{sys.version_info[1]}", time.process_time()))
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    connection.send(messages.Hello(name, version, time.process_time(), peak_memory()))
     _, fds, _, _ = socket.recv_fds(sock, 1, 1)
     if not fds:
         sys.exit(0)

@@ -17,6 +17,7 @@ class Hello(NamedTuple):
     name: str
     version: str  # of its Python
     cpu: float  # seconds of processor time so far
+    rss: int  # the most memory so far, in bytes
 
 
 class NeedBlob(NamedTuple):
