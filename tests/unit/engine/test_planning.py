@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from shoal.engine.commands import Accept, AdvancePlan, Submit
+from shoal.model.ids import TaskId
 from shoal.model.states import planning_state
 from shoal.wire.submission import parse_submission
 from tests.unit.engine.stand import OWNER, Stand, good
@@ -64,6 +65,18 @@ def test_reduction_takes_results_over_and_releases_what_waited() -> None:
     leases = [lease for answer in stand.last.answers for lease in pilot.hear(answer.reply).leases] or pilot.pull()
     assert [lease.command for lease in leases] == [["b"]]
     assert stand.engine.state.runs[run].finals == {"succeeded": 1} and stand.sound()
+
+
+def test_reduction_of_a_task_that_somebody_changed_leaves_nothing_of_it_queued() -> None:
+    stand = Stand()
+    pilot = stand.pilot(1)
+    before = stand.submit({"command": ["a"]})
+    pilot.talk(good(pilot.work()))
+    run = planned(stand)
+    stand.set(TaskId(run, 1), priority=5)
+    stand.do(AdvancePlan(run, "unreduced", "unfinished", {}, ((1, stand.row(before)),)))
+    stand.commit()
+    assert stand.sound()
 
 
 def test_a_planned_run_can_be_withdrawn() -> None:

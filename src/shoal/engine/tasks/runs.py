@@ -18,6 +18,7 @@ from shoal.engine.state import State, Stopping
 from shoal.engine.tasks import growth
 from shoal.engine.tasks.deadlines import common_due
 from shoal.engine.tasks.dependencies import enter, failed_outside, take_settled, target_text
+from shoal.engine.tasks.kept_outputs import keep_outputs
 from shoal.engine.tasks.layout import array_at, is_met, lay_out, link, meet
 from shoal.engine.tasks.nested import check_nesting, place, runs_below
 from shoal.engine.tasks.partial import Partial
@@ -251,7 +252,11 @@ def _enter_reused(state: State, run: Run, reused: Reused) -> None:
     for element, row in reused:
         array = array_at(run, element)
         array.take_todo(element, element + 1)
+        if element in array.tasks:  # somebody changed it while the run was planned
+            array.apart.pop(element, None)
+            array.drop_task(element)
         state.count_final(array, element, element + 1, TaskState.SUCCEEDED)
+        keep_outputs(array, element, row.result)
         source = row.reused or str(TaskId(row.run, row.element))
         state.change(row._replace(run=run.number, element=element, live="", reused=source))
     origins = sorted({run_text(row.run) for _, row in reused})

@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
+from shoal.engine.commands import Accept, Submit
 from shoal.model.errors import BadInput
 from shoal.model.limits import MAX_FAILED_PLACES
 from shoal.model.task.kept_files import KeptFile, pack
 from shoal.model.task.visible import NOT_VISIBLE, Evidence
 from shoal.wire.messages import Capacity, Lease, Report, Step
+from shoal.wire.submission import parse_submission
 from tests.unit.engine.locality.hosts_with_files import digest, host, tell
-from tests.unit.engine.stand import FakePilot, Stand, bad, good
+from tests.unit.engine.stand import OWNER, FakePilot, Stand, bad, good
 
 
 def wrote(lease: Lease, *names: str, url: str = "", **more: Any) -> Report:
@@ -42,6 +44,24 @@ def test_a_child_gets_the_files_of_a_directory_that_its_parent_wrote_and_no_othe
         leases["out/deep"] = first_of(pilot)
     assert set(leases["out"].kept) == {"out/a", "out/deep/b"} and not leases["out"].shared
     assert set(leases["out/deep"].kept) == {"out/deep/b", "x"}
+
+
+def test_a_child_gets_the_files_of_a_parent_whose_result_an_earlier_run_has() -> None:
+    stand = Stand()
+    pilot = host(stand, "n1")
+    tables = [
+        {"name": "make", "command": ["m"], "outputs": ["x"]},
+        {"after": ["make"], "command": ["r"], "inputs": ["x"]},
+    ]
+    before = stand.submit(*tables)
+    pilot.talk(wrote(first_of(pilot), "x"))
+    pilot.talk(bad(next(iter(pilot.held))))
+    stand.do(Submit(parse_submission({"tasks": tables}), OWNER, "d", reused=((1, stand.row(before)),)))
+    stand.commit()
+    stand.do(Accept(before + 1))
+    assert set(first_of(pilot).kept) == {"x"}
+    stand.restart()
+    assert set(stand.engine.state.runs[before + 1].kept) == {"x"}
 
 
 def test_what_was_stored_elsewhere_is_named_with_its_url_also_after_a_restart() -> None:
