@@ -327,6 +327,7 @@ class Queue:
         self._classes: dict[ClassKey, TaskClass] = {}
         self._by_fields: dict[tuple[object, ...], TaskClass] = {}
         self._serials = itertools.count(1)
+        self._most = KEPT_CLASSES  # at which number of classes those without work are forgotten
         self.ranked = 0  # classes with work that ask for the best pilot
         self.arrivals = 0  # raised when a class gets work that had none
         self._with_work = 0  # owners
@@ -382,12 +383,14 @@ class Queue:
     def _class(self, key: ClassKey, base: TaskClass | None = None, bound: RunBound | None = None) -> TaskClass:
         found = self._classes.get(key)
         if found is None:
-            if len(self._classes) > KEPT_CLASSES:
+            if len(self._classes) > self._most:
                 for cls in self._classes.values():
                     cls.is_forgotten = not cls.heap and cls.listed is None
                 self._classes = {k: c for k, c in self._classes.items() if not c.is_forgotten}
                 for known in self.owners.values():
                     known.forget()
+                # All may have work: they are looked through again when a quarter more has come, not for each one.
+                self._most = max(KEPT_CLASSES, len(self._classes) * 5 // 4)
             found = self._classes[key] = TaskClass(key, next(self._serials), base, bound)
             if bound is not None:
                 bound.enter_class(found)

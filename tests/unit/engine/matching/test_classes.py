@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from shoal.engine.commands import Accept, Submit
 from shoal.engine.consistency import check
-from shoal.engine.matching.classes import Queue, Sample, key_of
+from shoal.engine.matching import classes
+from shoal.engine.matching.classes import OwnerQueue, Queue, Sample, key_of
 from shoal.engine.records import NOT_QUEUED, Array, Run
 from shoal.model.ids import TaskId, parse_attempt
 from shoal.model.rangeset import RangeSet
@@ -304,3 +305,14 @@ def test_a_ready_task_that_is_not_offered_is_noticed() -> None:
     assert list(array.apart) == [1] and check(stand.engine.state) == []
     array.apart[1] = NOT_QUEUED
     assert any("not offered in its own class" in line for line in check(stand.engine.state))
+
+
+def test_many_classes_with_work_are_not_looked_through_for_each_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """100,000 tables, each with a memory of its own, are accepted: their submission and each restart once took hours."""
+    looked: list[OwnerQueue] = []
+    monkeypatch.setattr(classes, "KEPT_CLASSES", 20)
+    monkeypatch.setattr(OwnerQueue, "forget", lambda self: looked.append(self))
+    stand = Stand()
+    stand.submit(*({"memory": f"{100 + at}M"} for at in range(1_000)))
+    assert 0 < len(looked) < 30
+    assert len([cls for cls in stand.engine.state.queue if cls.heap]) == 1_000

@@ -49,7 +49,7 @@ def test_a_child_gets_the_files_of_a_directory_that_its_parent_wrote_and_no_othe
 def test_a_child_gets_the_files_of_a_parent_whose_result_an_earlier_run_has() -> None:
     stand = Stand()
     pilot = host(stand, "n1")
-    tables = [
+    tables: list[dict[str, Any]] = [
         {"name": "make", "command": ["m"], "outputs": ["x"]},
         {"after": ["make"], "command": ["r"], "inputs": ["x"]},
     ]
