@@ -50,7 +50,7 @@ def _judge(state: State, run: Run, partial: Partial) -> bool:
         return False
     partial.judged = state.now
     try:
-        found, running = partial.current()
+        found, _ = partial.current()
         reached = shown_values(partial.goal, found) if is_reached(partial.goal, found) else ""
     except Exception as defect:  # whatever it is: it is this run's, and every command of everybody comes by here
         state.emit("goal_dropped", run=run.number, until=partial.until, why=defect_text(defect))
@@ -59,14 +59,17 @@ def _judge(state: State, run: Run, partial: Partial) -> bool:
     if not reached:
         return False
     partial.reached = reached
-    partial.merged, partial.live = found, {}
-    finished, partial.tasks = partial.tasks, partial.tasks + running
     why = f"the goal of this run is reached: {partial.reached} (--until)"
+    before, finished = dict(partial.live), partial.tasks
     stopped = cancel_run(state, run, why, spares=True, cause=Cause.GOAL_REACHED)
     state.emit(
-        "goal_reached", run=run.number, until=partial.until, values=partial.reached, tasks=finished, running=running,
-        cancelled=stopped,
+        "goal_reached", run=run.number, until=partial.until, values=partial.reached, tasks=finished,
+        running=len({at.element for at in before if at not in partial.live}), cancelled=stopped,
     )  # fmt: skip
     close_if_done(state, run)
+    # Final tasks that go on are merged at their ends, not now as well.
+    goes_on, partial.live = partial.live, {at: one for at, one in before.items() if at not in partial.live}
+    partial.merged, running = partial.current()
+    partial.tasks, partial.live = finished + running, goes_on
     state.write_run(run)
     return True

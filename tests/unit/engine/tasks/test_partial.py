@@ -144,6 +144,22 @@ def test_a_goal_stops_the_rest_and_what_runs_is_part_of_the_answer() -> None:
     assert stand.sound()
 
 
+def test_a_final_task_that_goes_on_after_the_goal_counts_once() -> None:
+    stand = Stand()
+    run = stand.submit({"name": "work"}, {"role": "final"}, until="n(x) >= 3")
+    pilot = stand.pilot(cores=2)
+    pilot.talk(good(pilot.work(), emitted=text(4.0)))
+    (final,) = (lease.attempt for lease in (*pilot.took(), *pilot.pull()))
+    pilot.run()
+    pilot.talk(emitted=[Emitted(final, text(2.0, 3.0, element=2))])
+    stand.pass_time(JUDGE_EVERY + 0.01)
+    assert stand.events("goal_reached") and told(stand, run) == (3, 9.0, 1, 1)
+    pilot.talk(good(final, emitted=text(2.0, 3.0, 8.0, element=2)))
+    assert told(stand, run) == (4, 17.0, 2, 0)
+    stand.restart()
+    assert told(stand, run) == (4, 17.0, 2, 0) and stand.sound()
+
+
 def test_a_goal_is_looked_at_in_time_although_nothing_more_is_emitted() -> None:
     stand = Stand()
     run, pilot, (one, _) = begun(stand, 2, until="n(x) >= 2")
