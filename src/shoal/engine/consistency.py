@@ -62,11 +62,22 @@ def check(state: State) -> list[str]:
 def _meshes(state: State) -> list[str]:
     """Find the members of each mesh anew."""
     wanted: dict[tuple[str, str], set[str]] = {}
+    living: set[str] = set()
     for pilot in state.pilots.values():
+        living.add(peer_id(state, pilot.name))
         if takes_part(pilot):
             wanted.setdefault((pilot.site, pilot.holder), set()).add(peer_id(state, pilot.name))
-    found = {key: {*roster.members, *roster.shut_out} for key, roster in state.meshes.items()}
-    return [] if found == wanted else ["the members of meshes are not the pilots that take part"]
+    found: dict[tuple[str, str], set[str]] = {}
+    wrong = []
+    for key, roster in state.meshes.items():
+        # Who is shut out may have ceased to take part, and is shut out all the same.
+        if members := {*roster.members, *wanted.get(key, set()).intersection(roster.shut_out)}:
+            found[key] = members
+        if not living.issuperset([*roster.shut_out, *roster.accusers]):
+            wrong.append("a mesh remembers what a pilot was accused of that has ended")
+    if found != wanted:
+        wrong.append("the members of meshes are not the pilots that take part")
+    return wrong
 
 
 def _bound(run: Run, arrays: list[Array], bound: RunBound) -> list[str]:

@@ -42,7 +42,10 @@ def roster_of(state: State, pilot: Pilot) -> Roster:
 def enter(state: State, pilot: Pilot) -> None:
     """A pilot registered, or says where it is reached now."""
     if not takes_part(pilot):
-        leave(state, pilot)
+        roster = state.meshes.get((pilot.site, pilot.holder))
+        if roster is not None:
+            roster.withdraw(peer_id(state, pilot.name))
+            _forget_empty(state, pilot, roster)
         return
     address = str(pilot.tags[PEER_TAG])
     address = "" if address == CLIENT_ONLY or len(address) > MAX_PEER_ADDRESS else address
@@ -55,7 +58,11 @@ def leave(state: State, pilot: Pilot) -> None:
     if roster is None:
         return
     roster.leave(peer_id(state, pilot.name))
-    if not (roster.members or roster.shut_out):
+    _forget_empty(state, pilot, roster)
+
+
+def _forget_empty(state: State, pilot: Pilot, roster: Roster) -> None:
+    if not (roster.members or roster.shut_out or roster.accusers):
         del state.meshes[pilot.site, pilot.holder]
 
 

@@ -51,6 +51,10 @@ class Roster:
         """A member ended; nothing of it is kept."""
         self.shut_out.pop(id, None)
         self.accusers.pop(id, None)
+        self.withdraw(id)
+
+    def withdraw(self, id: str) -> None:
+        """A member takes part no longer, although its pilot lives: what it is accused of stays."""
         self.seen.pop(id, None)
         member = self.members.pop(id, None)
         if member is not None:

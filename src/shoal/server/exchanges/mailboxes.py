@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Container, Coroutine
 from typing import Any
 
 from shoal.model.errors import TooBusy
@@ -88,13 +88,13 @@ class Mailbox:
 
 
 class Mailboxes:
-    """The mailboxes of all leaders; one that is idle is forgotten."""
+    """The mailboxes of all leaders; one that is idle, or whose leader has ended, is forgotten."""
 
     def __init__(self) -> None:
         self._all: dict[str, Mailbox] = {}
 
-    def of(self, leader: str) -> Mailbox:
-        """The mailbox of a leader."""
-        for name in [name for name, box in self._all.items() if box.is_idle]:
+    def of(self, leader: str, living: Container[str]) -> Mailbox:
+        """The mailbox of a leader; `living`: the pilots that there are."""
+        for name in [name for name, box in self._all.items() if box.is_idle or name not in living]:
             del self._all[name]
         return self._all.setdefault(leader, Mailbox())

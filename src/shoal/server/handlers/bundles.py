@@ -55,9 +55,8 @@ class BundlesHandler(CallHandler):
         found = [(item, envelope(state, leader, item)) for item in bundle.items]
         size = sum(len(item.body) for item in bundle.items)
         opened = await asyncio.to_thread(_open_all, found) if size > MAX_SMALL_BODY else _open_all(found)
-        mailbox = self.context.mailboxes.of(
-            leader.name
-        )  # an idle one is forgotten: nothing is awaited until it is used
+        # An idle one is forgotten: nothing is awaited until it is used.
+        mailbox = self.context.mailboxes.of(leader.name, state.pilots)
         for item, (sealed, exchange) in zip(bundle.items, opened, strict=True):
             if sealed is None or exchange is None:
                 self.context.metrics.refused("bad_seal")

@@ -138,6 +138,9 @@ def test_one_host_alone_shuts_nobody_out_and_two_do() -> None:
     assert id_of(stand, liar) in told(stand, one).gone
     liar.talk(tags={"peer": "10.0.0.9:7000"})
     assert "10.0.0.9:7000" not in invited(stand, fifth), "another address helps nothing"
+    liar.talk(tags={"peer": ""})
+    liar.talk(tags={"peer": "10.0.0.9:7000"})
+    assert "10.0.0.9:7000" not in invited(stand, fifth), "nor to go and come back"
     assert check(stand.engine.state) == []
 
 

@@ -82,15 +82,29 @@ def test_exchanges_that_wait_are_bounded() -> None:
     asyncio.run(play())
 
 
+LIVING = {"p1", "p2"}
+
+
+def test_a_mailbox_whose_leader_has_ended_is_forgotten_with_all_that_it_did_not_take() -> None:
+    async def play() -> None:
+        boxes = Mailboxes()
+        one = boxes.of("p1", LIVING)
+        one.put(sealed(1))
+        boxes.of("p2", {"p2"})
+        assert boxes.of("p1", LIVING) is not one
+
+    asyncio.run(play())
+
+
 def test_a_mailbox_that_is_idle_is_forgotten() -> None:
     async def play() -> None:
         boxes = Mailboxes()
-        one = boxes.of("p1")
+        one = boxes.of("p1", LIVING)
         one.put(sealed(1))
-        boxes.of("p2")
-        assert boxes.of("p1") is one
+        boxes.of("p2", LIVING)
+        assert boxes.of("p1", LIVING) is one
         await one.take(0.0)
-        assert boxes.of("p2") is not one
-        assert boxes.of("p1") is not one
+        assert boxes.of("p2", LIVING) is not one
+        assert boxes.of("p1", LIVING) is not one
 
     asyncio.run(play())
