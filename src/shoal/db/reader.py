@@ -185,11 +185,21 @@ class Reader:
         """The goals of runs from one to another, and the values by which they were reached, if they were."""
         return {row.pop("run"): row for row in self._all("list_goals", low=low, high=high)}
 
-    def notices(self, limit: int) -> list[NoticeRow]:
-        """What is to be told to somebody, oldest first."""
-        return [
-            NoticeRow._make(row) for row in self._connection.execute(SQL["list_notices"], {"after": 0, "limit": limit})
-        ]
+    def notices(self, each: int, page: int = 500) -> list[NoticeRow]:
+        """What is to be told to somebody, oldest first, and so many of one owner at most; read in pages."""
+        found, of = list[NoticeRow](), Counter[str]()
+        seq, target = 0, ""
+        while True:
+            rows = self._connection.execute(
+                SQL["list_notices"], {"seq": seq, "target": target, "limit": page}
+            ).fetchall()
+            for row in map(NoticeRow._make, rows):
+                of[row.owner] += 1
+                if of[row.owner] <= each:
+                    found.append(row)
+            if len(rows) < page:
+                return found
+            seq, target = rows[-1][:2]
 
     def partial_row(self, run: int) -> PartialRow | None:
         """What tasks of a run emitted, of those that succeeded; None if nothing was emitted, nor anything said of it."""

@@ -81,7 +81,8 @@ class DeadlineWatch:
         pilots = self._service.engine.state.pilots.values()
         running = sum(1 for pilot in pilots for one in pilot.live.values() if one.running and one.id.run == number)
         waiting = sum(len(array.todo) for array in run.arrays if array.waiting)
-        slots = max((self._service.engine.slots_for(run.owner, array.spec.needs) for array in run.arrays), default=0)
+        kinds = {array.spec.needs for array in run.arrays}  # each is looked for among all pilots
+        slots = max((self._service.engine.slots_for(run.owner, needs) for needs in kinds), default=0)
         counts = {"running": min(running, run.live), "waiting": waiting, "live": run.live}
         try:
             chance = await asyncio.to_thread(chance_at, self._path, number, counts, slots, due - now, now)

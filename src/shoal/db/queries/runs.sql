@@ -46,7 +46,7 @@ DELETE FROM notices WHERE seq = ? AND target = ?;
 
 -- name: list_notices
 -- What is to be told, oldest first.
-SELECT * FROM notices WHERE seq > :after ORDER BY seq LIMIT :limit;
+SELECT * FROM notices WHERE (seq, target) > (:seq, :target) ORDER BY seq, target LIMIT :limit;
 
 -- name: alike_runs
 -- The newest runs of an owner after a run whose first table has this command, and of which something succeeded.

@@ -3,7 +3,7 @@ deadline [ADR 0054].
 
 What is to be told is a row of the database, written with the event that it is about and deleted when it was told: it is told
 at least once, with an id by which a repetition is known. Nothing here is on the path of a request: deliveries wait for
-nobody, few go on at once, and each is tried a bounded number of times.
+nobody, few go on at once, of one owner fewer still, and each is tried a bounded number of times.
 
 A URL is fetched by the server, so what it may reach is decided by whoever runs the server: only hosts that the policy names,
 no redirects; a server of one person's own, embedded in their commands, fetches what they say. A command is only run by such
@@ -16,6 +16,7 @@ import asyncio
 import json
 import logging
 import sqlite3
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,12 +32,12 @@ from shoal.server.service import Service
 log = logging.getLogger(__name__)
 SCHEMES = ("http://", "https://")
 EMBEDDED = "embedded"
-AT_ONCE = 4  # deliveries
+AT_ONCE, AT_ONCE_EACH = 4, 2  # deliveries, and those of one owner
 WITHIN = 15.0  # seconds for one
 COMMAND_WITHIN = 60.0  # seconds for a command
 FIRST_PAUSE, MOST_PAUSE = 1.0, 300.0  # seconds before another try: each time three times as long
 TRIES = 8  # over some twenty minutes
-LOOKED_AT = 100  # notices that are read at once
+LOOKED_AT = 20  # notices of each owner that are read at once
 LOOK_AGAIN = 5.0  # seconds after a look at the database failed
 _PORTS = {"http": 80, "https": 443}
 _AGAIN = frozenset({408, 425, 429})  # refusals that may be over in a moment; others of 400 to 499 stay
@@ -146,6 +147,9 @@ class Notifier:
         self._wake = asyncio.Event()
         self._going: dict[tuple[int, str], asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(AT_ONCE)
+        # Somebody's addresses that do not answer must not keep others' notices waiting.
+        self._going_of: Counter[str] = Counter()
+        self._slots_of: dict[str, asyncio.Semaphore] = {}
         self._wake.set()  # what an earlier process left
 
     @property
@@ -173,6 +177,7 @@ class Notifier:
                 for row in rows:
                     key = (row.seq, row.target)
                     if key not in self._going:
+                        self._going_of[row.owner] += 1
                         self._going[key] = asyncio.ensure_future(self._deliver(row))
         finally:
             for task in self._going.values():
@@ -183,11 +188,12 @@ class Notifier:
         """Tell one target, try again after a while if it cannot be told, and note what became of it."""
         wrong, tries = "", 0
         pause, most = self._pauses
+        own_slots = self._slots_of.setdefault(row.owner, asyncio.Semaphore(AT_ONCE_EACH))
         try:
             while True:
                 tries += 1
                 try:
-                    async with self._slots:
+                    async with own_slots, self._slots:
                         await self._tell(row)
                     wrong = ""
                     break
@@ -213,7 +219,10 @@ class Notifier:
             ))  # fmt: skip
         finally:
             del self._going[row.seq, row.target]
-        if len(self._going) < AT_ONCE:
+            self._going_of[row.owner] -= 1
+            if not self._going_of[row.owner]:
+                del self._going_of[row.owner], self._slots_of[row.owner]
+        if self._going_of[row.owner] in (0, LOOKED_AT // 2):
             self._wake.set()  # there may be more than were read
 
     async def _note(self, command: Noticed) -> None:

@@ -77,3 +77,18 @@ def test_notices_are_written_with_their_events_and_deleted_when_they_were_told()
         "",
         "no answer",
     ]
+
+
+def test_many_notices_of_one_owner_keep_none_of_others_from_being_read() -> None:
+    stand = Stand()
+    pilot = stand.pilot()
+    for _ in range(5):
+        stand.submit({}, notify=["https://x.example.org"])
+        pilot.talk(good(pilot.work()))
+    stand.submit({}, owner="bob", notify=["https://y.example.org"])
+    other = stand.pilot(owner="bob")
+    other.talk(good(other.work()))
+    stand.commit()
+    assert len(stand.reader.notices(10)) == 6
+    for page in (1, 2, 500):
+        assert [row.owner for row in stand.reader.notices(3, page)] == ["ann", "ann", "ann", "bob"]

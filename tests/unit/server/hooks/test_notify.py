@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from shoal.engine.changes import NoticeRow
+from shoal.engine.commands import Noticed
 from shoal.model.errors import BadInput, Refused
-from shoal.server.hooks.notify import EMBEDDED, check_target, document_of, is_allowed, place_of
+from shoal.server.hooks.notify import EMBEDDED, Notifier, check_target, document_of, is_allowed, place_of
 
 HOSTS = ("hooks.example.org", "10.0.0.7:8080", "*.chat.example.org", "[::1]:9000", "*.dev.example.org:8443")
 
@@ -57,3 +60,44 @@ def test_the_place_of_a_target_has_no_secret() -> None:
 def test_a_notice_has_an_id_by_which_a_repetition_is_known() -> None:
     row = NoticeRow(17, "https://x", 3, "ann", 5.0, "end", "r3 is over", '{"counts": {}}')
     assert document_of(row)["id"] == "r3-17" and document_of(row)["text"] == "Shoal: r3 is over"
+
+
+class Slow(Notifier):
+    """Whoever is told for ann is told for ever."""
+
+    def __init__(self, service: Any) -> None:
+        super().__init__(service)
+        self.told: list[str] = []
+
+    async def _tell(self, row: NoticeRow) -> None:
+        if row.owner == "ann":
+            await asyncio.Event().wait()
+        self.told.append(row.owner)
+
+
+class Rows:
+    """A service that has these notices."""
+
+    def __init__(self, rows: list[NoticeRow]) -> None:
+        self.rows = rows
+
+    async def query(self, _: object, patient: bool) -> list[NoticeRow]:
+        return self.rows
+
+    async def command(self, told: Noticed) -> None:
+        self.rows = [row for row in self.rows if row.seq != told.seq]
+
+
+def test_addresses_of_one_owner_that_do_not_answer_keep_no_others_notices_waiting() -> None:
+    rows = [NoticeRow(at, "https://x", at, "ann" if at < 20 else "bob", 0.0, "end", "", "{}") for at in range(22)]
+
+    async def play() -> list[str]:
+        notifier = Slow(Rows(rows))
+        going = asyncio.ensure_future(notifier.run())
+        while len(notifier.told) < 2:
+            await asyncio.sleep(0.01)
+        going.cancel()
+        await asyncio.gather(going, return_exceptions=True)
+        return notifier.told
+
+    assert asyncio.run(asyncio.wait_for(play(), 60.0)) == ["bob", "bob"]
