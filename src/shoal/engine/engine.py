@@ -148,6 +148,10 @@ class Engine:
         for name, pilot in state.pilots.items():
             if name in before.pilots:  # the last log lines of attempts that they reported may still come
                 pilot.ended, pilot.batches = before.pilots[name].ended, before.pilots[name].batches
+        for number, run in state.runs.items():
+            if (old := before.runs.get(number)) is not None and old.nonce == run.nonce:
+                run.is_at_risk = old.is_at_risk
+                partial.carry_over(old, run, state.pilots.values())
         for mesh, window in before.windows.items():  # its next leader has a greater term
             state.windows.setdefault(mesh, SiteWindow()).named = window.named
         state.data.take_over(before.data, state.pilots)

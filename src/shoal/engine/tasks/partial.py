@@ -11,6 +11,7 @@ Goals are in `goals`.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from math import inf
 from typing import Any
 
@@ -101,6 +102,14 @@ def note(state: State, pilot: Pilot, emitted: Emitted) -> None:
     if attempt in live or len(live) < MAX_LIVE_EMITTED:
         live[attempt] = read(emitted.text)
         state.emitting.setdefault(run.number, False)
+
+
+def carry_over(before: Run, run: Run, pilots: Collection[Pilot]) -> None:
+    """What attempts that go on had emitted so far, for a run that was restored from the database."""
+    if before.partial is not None and before.partial.live:
+        live = before.partial.live.items()
+        run.partial = run.partial or Partial({})
+        run.partial.live |= {at: one for at, one in live if any(pilot.holds(at) for pilot in pilots)}
 
 
 def view(run: Run) -> dict[str, Any]:

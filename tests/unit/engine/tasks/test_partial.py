@@ -8,6 +8,7 @@ import pytest
 
 from shoal.engine.commands import Remove
 from shoal.engine.matching.grant import grant_copy
+from shoal.engine.restore import restore
 from shoal.engine.tasks.goals import JUDGE_EVERY
 from shoal.model.errors import Conflict
 from shoal.sched.partial.contribution import Contribution
@@ -260,3 +261,15 @@ def test_a_lease_says_how_values_are_reduced() -> None:
     stand.submit({}, reduce={"x": "hist(0, 1, 4)"})
     (lease,) = stand.pilot().pull()
     assert lease.reduce == {"x": "hist(0,1,4)"}
+
+
+def test_a_rebuilt_engine_knows_what_running_tasks_had_emitted() -> None:
+    stand = Stand()
+    run, pilot, (one, two) = begun(stand, 2)
+    pilot.talk(emitted=[Emitted(one, text(1.0)), Emitted(two, text(2.0, element=2))])
+    stand.commit()
+    state = restore(stand.database.snapshot(), stand.timing, stand.rng, stand.now)
+    stand._take(stand.engine.rebuild(state, stand.now, "a defect"))
+    assert told(stand, run) == (2, 3.0, 0, 2)
+    pilot.talk(good(one, emitted=text(1.0, 4.0)))
+    assert told(stand, run) == (3, 7.0, 1, 1) and stand.sound()
