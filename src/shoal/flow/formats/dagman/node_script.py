@@ -31,6 +31,15 @@ names="
 $(ls -A "$box")
 "
 """
+# A directory is filled up where there is one of its name, as HTCondor does: several nodes may write to the same one.
+_BRING_BACK = """\
+bring_back() {
+  if [ -d "$box/$1" ]; then
+    mkdir -p -- "$2" && cp -RL -- "$box/$1/." "$2"/ || result=125
+  elif [ -e "$box/$1" ]; then
+    cp -L -- "$box/$1" "$2" || result=125
+  fi
+}"""
 _RETURN_NEW = """\
 for file in "$box"/* "$box"/.[!.]*; do
   [ -f "$file" ] || continue
@@ -131,11 +140,10 @@ def _job(job: Job) -> list[str]:
     if job.returned is None:
         lines.append(_RETURN_NEW)
     else:
+        lines.append(_BRING_BACK)
         for name, target in job.returned:
             target = target or name.rstrip("/").rpartition("/")[2]
-            lines.append(
-                f'[ ! -e "$box"/{quoted(name)} ] || cp -RL -- "$box"/{quoted(name)} {quoted(target)} || result=125'
-            )
+            lines.append(f"bring_back {quoted(name)} {quoted(target)}")
     return lines
 
 

@@ -60,3 +60,15 @@ def test_named_outputs_come_back_where_they_are_wanted(tmp_path: Path) -> None:
     job = Job(words, {}, boxed=[], returned=[("a", ""), ("b", "other")])
     assert run(tmp_path, node_script("A", job, None, None, None, 0), TMPDIR=str(tmp_path)) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "other"]
+
+
+def test_a_directory_that_comes_back_again_is_filled_up_and_not_put_into_itself(tmp_path: Path) -> None:
+    """users-manual/file-transfer.rst, Specifying What Files to Transfer: "the directory d1 and all its contents are specified,
+    and therefore transferred", to d1, also if another attempt or another node has brought files there."""
+    words = ["/bin/sh", "-c", 'mkdir -p d/deep; echo "$0" >d/deep/one; echo "$0" >"d/of-$0"', "\x01retry\x01"]
+    text = node_script("A", Job(words, {}, boxed=[], returned=[("d", ""), ("d/deep", "other/")]), None, None, None, 0)
+    for retry in ("0", "1"):
+        assert run(tmp_path, text, TMPDIR=str(tmp_path), SHOAL_RETRY=retry) == 0
+    found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
+    assert found == ["d/deep/one", "d/of-0", "d/of-1", "other/one"]
+    assert (tmp_path / "d" / "deep" / "one").read_text() == "1\n"
