@@ -8,7 +8,7 @@ is a success then; POST runs however the job ended; and what ran last says how t
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from shoal.flow.formats.dagman.macros import MARK
@@ -19,6 +19,19 @@ retry=${SHOAL_RETRY:-0} failed_count=${SHOAL_FAILED:-0} dag_id=${SHOAL_RUN#r} da
 [ "$failed_count" -eq 0 ] || dag_status=2
 [ "${SHOAL_CANCELLED:-0}" -eq 0 ] || dag_status=3
 call() { if [ -f "./$1" ] && [ "${1#*/}" = "$1" ]; then program=./$1; else program=$1; fi; shift; "$program" "$@"; }"""
+# A shell tells of a program that signal N ended by 128 + N, and the task then ends by that signal, too: with -N, not 128 + N.
+# A core file of the program stays; signals that stop a process end none.
+_END = """\
+end() {
+  case $1 in %s) exit "$1" ;; esac
+  if [ "$1" -gt 128 ]; then
+    case $(kill -l "$1" 2>/dev/null) in
+    "" | STOP | TSTP | TTIN | TTOU) ;;
+    *) ulimit -c 0; exec /bin/sh -c 'kill -"$0" $$; exit "$1"' "$(($1 - 128))" "$1" ;;
+    esac
+  fi
+  exit "$1"
+}"""
 # Inputs are brought under their last names, as HTCondor does; what is new afterwards goes back.
 _BOX = """\
 box=$(mktemp -d "${TMPDIR:-/tmp}/shoal-node.XXXXXX") || exit 125
@@ -75,25 +88,32 @@ def is_late(*texts: str) -> bool:
     return any(MARK in text for text in texts)
 
 
-def node_script(name: str, job: Job, pre: Script | None, post: Script | None, skip: int | None, retries: int) -> str:
-    """The whole text."""
-    lines = [_HEAD]
+def node_script(
+    name: str,
+    job: Job,
+    pre: Script | None,
+    post: Script | None,
+    skip: int | None,
+    retries: int,
+    codes: Collection[int] = (),
+) -> str:
+    """The whole text. `codes`: exit codes that something depends on, which therefore are no signals."""
+    lines = [_HEAD, _END % "|".join(map(str, (0, *codes)))]
     own = {"$JOB": shlex.quote(name), "$RETRY": '"$retry"', "$MAX_RETRIES": str(retries)}
     own |= {"$FAILED_COUNT": '"$failed_count"', "$DAG_STATUS": '"$dag_status"'}
     if pre is not None:
         lines += _script(pre, own, "pre")
         skipped = f' [ "$pre" -ne {skip} ] || exit 0;' if skip is not None else ""
-        lines.append(f'if [ "$pre" -ne 0 ]; then{skipped} exit "$pre"; fi')
+        lines.append(f'if [ "$pre" -ne 0 ]; then{skipped} end "$pre"; fi')
     else:
         lines.append("pre=-1")
     lines += _job(job)
     if post is None:
-        lines.append('exit "$result"')
+        lines.append('end "$result"')
     else:
-        # A shell cannot tell a program that signal N ended from one that exits with 128 + N: the former is the usual case.
         lines.append('returned=$result; [ "$result" -le 128 ] || [ "$result" -gt 192 ] || returned=$((128 - result))')
         own |= {"$RETURN": '"$returned"', "$PRE_SCRIPT_RETURN": '"$pre"', "$JOBID": '"${SHOAL_TASK:-0.0}"'}
-        lines += [*_script(post, own, "post"), 'exit "$post"']
+        lines += [*_script(post, own, "post"), 'end "$post"']
     return "\n".join(lines)
 
 
@@ -126,7 +146,7 @@ def _job(job: Job) -> list[str]:
     if job.boxed is None:
         return [f"({folders} {env}call {words}){streams}; result=$?" if not folders else
                 f"{folders[:-3].strip()}; ({env}call {words}){streams}; result=$?"]  # fmt: skip
-    lines = [_BOX]
+    lines = ["(", _BOX]
     for name in job.boxed:
         source = f"{name}." if name.endswith("/") else name  # with a slash behind it: what is in the directory
         lines.append(f'cp -RL -- {quoted(source)} "$box"/ || exit 125')
@@ -144,7 +164,7 @@ def _job(job: Job) -> list[str]:
         for name, target in job.returned:
             target = target or name.rstrip("/").rpartition("/")[2]
             lines.append(f"bring_back {quoted(name)} {quoted(target)}")
-    return lines
+    return [*lines, 'exit "$result"', "); result=$?"]
 
 
 # A PROVISIONER tells that it is ready as under HTCondor, by `condor_chirp set_job_attr ProvisionerState 2`, or by making the

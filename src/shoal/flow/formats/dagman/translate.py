@@ -262,7 +262,8 @@ class _Translator:
         here = table.get("cwd", "")
         stdin, stdout, stderr = job.stdin, *(_from(here, name) for name in (job.stdout, job.stderr))
         inside = job._replace(stdin=stdin, stdout=stdout, stderr=stderr)
-        text = node_script(node.name, inside, node.pre, node.post, node.skip_code, node.retries)
+        codes = [*table.get("unless_exit", ()), *table.get("abort_on", ())]
+        text = node_script(node.name, inside, node.pre, node.post, node.skip_code, node.retries, codes)
         return {**table, "shell": text}
 
     def _behind(self, provisioner: Node, vertices: list[Vertex]) -> list[Vertex]:

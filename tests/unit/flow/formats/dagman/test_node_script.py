@@ -72,3 +72,29 @@ def test_a_directory_that_comes_back_again_is_filled_up_and_not_put_into_itself(
     found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
     assert found == ["d/deep/one", "d/of-0", "d/of-1", "other/one"]
     assert (tmp_path / "d" / "deep" / "one").read_text() == "1\n"
+
+
+@pytest.mark.parametrize("boxed", [None, []])
+def test_a_node_whose_job_a_signal_ends_ends_by_it(boxed: list[str] | None, tmp_path: Path) -> None:
+    """automated-workflows/dagman-scripts.rst, Special script argument macros: "A job that dies due to a signal is reported with
+    a $RETURN value representing the additive inverse of the signal number"; ABORT-DAG-ON and UNLESS-EXIT compare with it."""
+    job = Job(["/bin/sh", "-c", "kill -9 $$"], {}, boxed=boxed)
+    assert run(tmp_path, node_script("A", job, None, None, None, 0), TMPDIR=str(tmp_path)) == -9
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("code", [128, 147, 150, 193, 255])
+def test_an_exit_code_that_no_signal_has_stays_one(code: int, tmp_path: Path) -> None:
+    job = Job(["/bin/sh", "-c", f"exit {code}"], {})
+    assert run(tmp_path, node_script("A", job, None, None, None, 0)) == code
+
+
+def test_an_exit_code_that_the_workflow_names_is_no_signal(tmp_path: Path) -> None:
+    job = Job(["/bin/sh", "-c", "exit 139"], {})
+    assert run(tmp_path, node_script("A", job, None, None, None, 0, (139, 3))) == 139
+
+
+def test_a_script_that_a_signal_ends_says_how_its_node_ended(tmp_path: Path) -> None:
+    killed = Script(("/bin/sh", "-c", "kill -15 $$"), "w.dag:1")
+    assert run(tmp_path, node_script("A", Job(["/bin/true"], {}), killed, None, None, 0)) == -15
+    assert run(tmp_path, node_script("A", Job(["/bin/true"], {}), None, killed, None, 0)) == -15
