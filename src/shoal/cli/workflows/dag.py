@@ -167,7 +167,7 @@ def _read(file: str, options: Mapping[str, Any]) -> Read:
     """Everything that the file says, checked; with what a rescue file says of it."""
     here = working_directory()
     files = Files(here)
-    around = Surroundings(files.read, files.exists, files.match, os.environ, SUBDAG)
+    around = Surroundings(files.read, files.exists, files.match, os.environ, SUBDAG, here)
     workflow = read_dag(file, around)
     rescue, done = "", frozenset[str]()
     number = options.get("rescue_from") or 0

@@ -229,7 +229,9 @@ class _Translator:
             is_here = "/" not in executable and self.around.exists(joined(base, executable))
             return f"./{executable}" if is_here else executable
         if "/" in executable or self.around.exists(joined(base, executable)):
-            return posixpath.relpath(joined(base, executable), folder) if not folder.startswith("/") else executable
+            if folder.startswith("/"):
+                return posixpath.join(self.around.folder, base, executable)
+            return posixpath.relpath(joined(base, executable), folder)
         return executable
 
     def _notice(self, key: str, text: str) -> None:

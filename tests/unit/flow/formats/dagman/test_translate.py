@@ -72,6 +72,18 @@ def test_a_program_beside_the_file_is_run_from_there() -> None:
     assert table("JOB A a.sub\n", a_sub=files["a_sub"])["command"] == ["sim.sh"]
 
 
+def test_a_program_is_seen_from_where_the_run_is_submitted_whatever_its_initialdir() -> None:
+    """users-manual/file-transfer.rst, File Paths for File Transfer: "The expected location of the executable is not affected by
+    the initialdir command." """
+    files = {"a_sub": "executable = prog.sh\ninitialdir = $(D)\nqueue\n", "prog_sh": ""}
+    assert table('JOB A a.sub\nVARS A D="/scratch/run1"\n', **files)["command"] == ["/home/ann/work/prog.sh"]
+    assert table('JOB A a.sub\nVARS A D="run1"\n', **files)["command"] == ["../prog.sh"]
+    below = {"a_sub": "executable = bin/prog\ninitialdir = /scratch\nqueue\n"}
+    assert table("JOB A a.sub\n", **below)["command"] == ["/home/ann/work/bin/prog"]
+    found = vertices("JOB A a.sub DIR sub\n", **{"sub/a_sub": below["a_sub"]}).vertices
+    assert found[0].table["command"] == ["/home/ann/work/sub/bin/prog"]
+
+
 def test_a_directory_is_where_the_job_runs_and_its_files_are() -> None:
     sub = "executable = /bin/x\ninitialdir = sub\noutput = o.txt\ninput = i.txt\nqueue\n"
     assert table("JOB A a.sub\n", a_sub=sub) == {
