@@ -73,6 +73,7 @@ class Job(NamedTuple):
     stderr: str = ""
     boxed: Sequence[str] | None = None  # inputs, if it runs in a directory of its own
     returned: Sequence[tuple[str, str]] | None = None  # files that go back from there, and where; None: what is new
+    folder: str = ""  # where it runs, and its names are seen from, if that is not where the scripts run
 
 
 def quoted(text: str) -> str:
@@ -107,7 +108,7 @@ def node_script(
         lines.append(f'if [ "$pre" -ne 0 ]; then{skipped} end "$pre"; fi')
     else:
         lines.append("pre=-1")
-    lines += _job(job)
+    lines += _in_folder(job.folder, _job(job)) if job.folder else _job(job)
     if post is None:
         lines.append('end "$result"')
     else:
@@ -128,6 +129,10 @@ def _script(script: Script, macros: Mapping[str, str], variable: str) -> list[st
     if script.defer is None:
         return [call]
     return [f'while :; do {call}; [ "${variable}" -eq {script.defer[0]} ] || break; sleep {script.defer[1]}; done']
+
+
+def _in_folder(folder: str, lines: Sequence[str]) -> list[str]:
+    return ["(", f"cd -- {quoted(folder)} || exit 125", *lines, 'exit "$result"', "); result=$?"]
 
 
 def _job(job: Job) -> list[str]:

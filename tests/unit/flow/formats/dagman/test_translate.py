@@ -91,6 +91,27 @@ def test_a_directory_is_where_the_job_runs_and_its_files_are() -> None:
     }  # fmt: skip
 
 
+def test_scripts_run_where_the_workflow_does_or_the_node_and_not_in_the_initialdir_of_its_job() -> None:
+    """automated-workflows/dagman-introduction.rst, JOB: DIR is "a working directory for this node, from which the HTCondor job
+    will be submitted, and from which a PRE and/or POST script will be run"; `initialdir` is a command of the job's alone."""
+    sub = "executable = /bin/x\ninitialdir = run1\ninput = i\noutput = o\ntransfer_input_files = j\nqueue\n"
+    found = table("JOB A a.sub\nSCRIPT PRE A p\n", a_sub=sub)
+    assert (found.get("cwd"), found["inputs"]) == (None, ["run1/j"])
+    assert "call p </dev/null; pre=$?" in found["shell"]
+    assert "cd -- run1 || exit 125\n( call /bin/x) <i >o; result=$?" in found["shell"]
+    below = vertices("JOB A a.sub DIR sub\nSCRIPT POST A p\n", **{"sub/a_sub": sub}).vertices[0].table
+    assert below["cwd"] == "sub"
+    assert "cd -- run1 ||" in below["shell"]
+    assert table("JOB A a.sub\n", a_sub=sub)["cwd"] == "run1"
+
+
+def test_a_directory_that_is_known_when_an_attempt_begins_is_entered_then() -> None:
+    sub = "executable = /bin/x\ninitialdir = try-$(RETRY)\noutput = o\ntransfer_input_files = j\nqueue\n"
+    found = table("JOB A a.sub\n", a_sub=sub)
+    assert found.keys() == {"shell"}
+    assert 'cd -- try-"${retry}" || exit 125\n( call /bin/x) </dev/null >o;' in found["shell"]
+
+
 def test_several_jobs_of_a_node_are_several_vertices_and_one_for_all_of_them() -> None:
     dag = "JOB A a.sub\nJOB B b.sub\nPARENT A CHILD B\n"
     found = vertices(
