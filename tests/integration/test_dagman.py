@@ -165,6 +165,18 @@ def test_a_workflow_that_was_submitted_is_come_back_to_and_not_run_again(pool: P
     assert not (folder / "diamond.dag.shoal").exists()
 
 
+def test_what_a_workflow_ends_with_is_known_after_old_events_were_pruned(pool: Pool) -> None:
+    """automated-workflows/node-pass-or-fail.rst, Stopping the DAG on Node Failure: ABORT-DAG-ON with RETURN."""
+    folder = pool.place("pruned")
+    (folder / "gone").touch()
+    assert pool.shoal(folder, "run", "--", "rm", "gone").status == 0
+    pruned = pool.shoal(folder, "prune", "--older-than", "0.01")
+    assert pruned.status == 0 and not pruned.said.startswith("0 events"), pruned.said
+    aborted = pool.shoal(folder, "dag", "abort.dag")
+    assert (aborted.status, aborted.rescued("abort.dag")) == (8, []), aborted.said
+    assert not (folder / "abort.dag.shoal").exists()
+
+
 def test_shown_only_nothing_is_submitted(pool: Pool) -> None:
     folder = pool.place("shown")
     done = pool.shoal(folder, "dag", "diamond.dag", "--dry-run")
