@@ -205,6 +205,20 @@ def test_a_sub_workflow_goes_on_when_the_one_around_it_was_cancelled_and_is_run_
     assert list(folder.glob("*.shoal*")) == []
 
 
+def test_nothing_of_what_was_transferred_stays_when_a_job_is_ended_by_its_time_limit(pool: Pool) -> None:
+    folder = pool.place("limited")
+    (folder / "tmp").mkdir()
+    job = [
+        "JOB A {", "executable = /bin/sh", "arguments = \"-c 'touch here; sleep 600'\"", "allowed_execute_duration = 2",
+        "transfer_input_files = parts/note", f'environment = "TMPDIR={folder}/tmp"', "}", "",
+    ]  # fmt: skip
+    (folder / "limited.dag").write_text("\n".join(job), encoding="utf-8")
+    done = pool.shoal(folder, "dag", "limited.dag")
+    assert done.status == 1 and "over_time" in done.said, done.said
+    assert list((folder / "tmp").iterdir()) == []
+    assert not (folder / "here").exists()
+
+
 def test_shown_only_nothing_is_submitted(pool: Pool) -> None:
     folder = pool.place("shown")
     done = pool.shoal(folder, "dag", "diamond.dag", "--dry-run")

@@ -36,7 +36,11 @@ end() {
 _BOX = """\
 box=$(mktemp -d "${TMPDIR:-/tmp}/shoal-node.XXXXXX") || exit 125
 trap 'rm -rf "$box"' EXIT
+trap 'exit 143' TERM INT HUP
 home=$(pwd)"""
+# At a limit or a cancel all processes of a task get a signal; the outermost shell waits until the directory is removed. Not
+# every shell runs what EXIT says when a signal ends it.
+_WAIT_FOR_BOX = "trap 'end 143' TERM; trap 'end 130' INT; trap 'end 129' HUP"
 
 _LOOK = """\
 touch "$box/.shoal-begun"
@@ -100,6 +104,8 @@ def node_script(
 ) -> str:
     """The whole text. `codes`: exit codes that something depends on, which therefore are no signals."""
     lines = [_HEAD, _END % "|".join(map(str, (0, *codes)))]
+    if job.boxed is not None:
+        lines.append(_WAIT_FOR_BOX)
     own = {"$JOB": shlex.quote(name), "$RETRY": '"$retry"', "$MAX_RETRIES": str(retries)}
     own |= {"$FAILED_COUNT": '"$failed_count"', "$DAG_STATUS": '"$dag_status"'}
     if pre is not None:
@@ -108,7 +114,7 @@ def node_script(
         lines.append(f'if [ "$pre" -ne 0 ]; then{skipped} end "$pre"; fi')
     else:
         lines.append("pre=-1")
-    lines += _in_folder(job.folder, _job(job)) if job.folder else _job(job)
+    lines += _job(job)
     if post is None:
         lines.append('end "$result"')
     else:
@@ -131,10 +137,6 @@ def _script(script: Script, macros: Mapping[str, str], variable: str) -> list[st
     return [f'while :; do {call}; [ "${variable}" -eq {script.defer[0]} ] || break; sleep {script.defer[1]}; done']
 
 
-def _in_folder(folder: str, lines: Sequence[str]) -> list[str]:
-    return ["(", f"cd -- {quoted(folder)} || exit 125", *lines, 'exit "$result"', "); result=$?"]
-
-
 def _job(job: Job) -> list[str]:
     if not job.words:
         return ["result=0"]
@@ -148,10 +150,14 @@ def _job(job: Job) -> list[str]:
             streams += f" {descriptor}>{quoted(file)}"
             folders += f' mkdir -p "$(dirname {quoted(file)})" &&' if "/" in file and file != "/dev/null" else ""
     words = " ".join(map(quoted, job.words))
+    enter = [f"cd -- {quoted(job.folder)} || exit 125"] if job.folder else []
+    leave = ['exit "$result"', "); result=$?"]
     if job.boxed is None:
-        return [f"({folders} {env}call {words}){streams}; result=$?" if not folders else
-                f"{folders[:-3].strip()}; ({env}call {words}){streams}; result=$?"]  # fmt: skip
-    lines = ["(", _BOX]
+        call = f"({folders} {env}call {words}){streams}; result=$?"
+        if folders:
+            call = f"{folders[:-3].strip()}; ({env}call {words}){streams}; result=$?"
+        return ["(", *enter, call, *leave] if enter else [call]
+    lines = ["(", *enter, _BOX]
     for name in job.boxed:
         source = f"{name}." if name.endswith("/") else name  # with a slash behind it: what is in the directory
         lines.append(f'cp -RL -- {quoted(source)} "$box"/ || exit 125')
@@ -169,7 +175,7 @@ def _job(job: Job) -> list[str]:
         for name, target in job.returned:
             target = target or name.rstrip("/").rpartition("/")[2]
             lines.append(f"bring_back {quoted(name)} {quoted(target)}")
-    return [*lines, 'exit "$result"', "); result=$?"]
+    return [*lines, *leave]
 
 
 # A PROVISIONER tells that it is ready as under HTCondor, by `condor_chirp set_job_attr ProvisionerState 2`, or by making the
@@ -178,6 +184,7 @@ _PROVISIONER = """\
 SHOAL_READY=$(pwd)/.shoal-$SHOAL_RUN-ready; export SHOAL_READY
 tools=$(mktemp -d "${TMPDIR:-/tmp}/shoal-chirp.XXXXXX") || exit 125
 trap 'rm -rf "$tools"; if [ -e "$SHOAL_READY-seen" ]; then rm -f "$SHOAL_READY-seen"; else touch "$SHOAL_READY-ended"; fi' EXIT
+trap 'exit 143' TERM INT HUP
 cat >"$tools/condor_chirp" <<'END'
 #!/bin/sh
 [ "$1 $2 $3" != "set_job_attr ProvisionerState 2" ] || touch "$SHOAL_READY"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
-from shoal.flow.formats.dagman.node_script import Job, node_script, quoted
+from shoal.flow.formats.dagman.node_script import Job, node_script, provisioner_script, quoted
 from shoal.flow.formats.dagman.nodes import Script
 
 
@@ -98,3 +101,34 @@ def test_a_script_that_a_signal_ends_says_how_its_node_ended(tmp_path: Path) -> 
     killed = Script(("/bin/sh", "-c", "kill -15 $$"), "w.dag:1")
     assert run(tmp_path, node_script("A", Job(["/bin/true"], {}), killed, None, None, 0)) == -15
     assert run(tmp_path, node_script("A", Job(["/bin/true"], {}), None, killed, None, 0)) == -15
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("folder", ["", "below"])
+def test_a_directory_of_its_own_does_not_outlive_a_job_that_is_stopped(
+    number: int, folder: str, tmp_path: Path
+) -> None:
+    (tmp_path / "below").mkdir()
+    post = Script(("/bin/sh", "-c", "touch after"), "w.dag:1")
+    words = ["/bin/sh", "-c", f"touch {tmp_path}/begun; exec sleep 600"]
+    text = node_script("A", Job(words, {}, boxed=[], folder=folder), None, post, None, 0)
+    env = {"PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path)}
+    assert _stopped(text, tmp_path, env, number) == -number
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["begun", "below"]
+
+
+def test_a_provisioner_that_is_stopped_says_so_and_leaves_no_tools(tmp_path: Path) -> None:
+    text = provisioner_script(f"touch {tmp_path}/begun; sleep 600")
+    env = {"PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path), "SHOAL_RUN": "r1"}
+    assert _stopped(text, tmp_path, env, signal.SIGTERM) != 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".shoal-r1-ready-ended", "begun"]
+
+
+def _stopped(text: str, folder: Path, env: dict[str, str], number: int) -> int:
+    """How a text ends whose processes get a signal when it has made the file `begun`."""
+    with subprocess.Popen(["/bin/sh", "-c", text], cwd=folder, env=env, start_new_session=True) as process:
+        while not (folder / "begun").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        os.killpg(process.pid, number)
+        return process.wait(60)
