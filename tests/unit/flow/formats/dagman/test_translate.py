@@ -80,7 +80,7 @@ def test_a_program_is_seen_from_where_the_run_is_submitted_whatever_its_initiald
     assert table('JOB A a.sub\nVARS A D="run1"\n', **files)["command"] == ["../prog.sh"]
     below = {"a_sub": "executable = bin/prog\ninitialdir = /scratch\nqueue\n"}
     assert table("JOB A a.sub\n", **below)["command"] == ["/home/ann/work/bin/prog"]
-    found = vertices("JOB A a.sub DIR sub\n", **{"sub/a_sub": below["a_sub"]}).vertices
+    found = vertices("JOB A a.sub DIR sub\n", frozenset(), **{"sub/a_sub": below["a_sub"]}).vertices
     assert found[0].table["command"] == ["/home/ann/work/sub/bin/prog"]
 
 
@@ -99,7 +99,7 @@ def test_scripts_run_where_the_workflow_does_or_the_node_and_not_in_the_initiald
     assert (found.get("cwd"), found["inputs"]) == (None, ["run1/j"])
     assert "call p </dev/null; pre=$?" in found["shell"]
     assert "cd -- run1 || exit 125\n( call /bin/x) <i >o; result=$?" in found["shell"]
-    below = vertices("JOB A a.sub DIR sub\nSCRIPT POST A p\n", **{"sub/a_sub": sub}).vertices[0].table
+    below = vertices("JOB A a.sub DIR sub\nSCRIPT POST A p\n", frozenset(), **{"sub/a_sub": sub}).vertices[0].table
     assert below["cwd"] == "sub"
     assert "cd -- run1 ||" in below["shell"]
     assert table("JOB A a.sub\n", a_sub=sub)["cwd"] == "run1"
