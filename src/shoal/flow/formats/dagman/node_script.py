@@ -51,10 +51,13 @@ $(ls -A "$box")
 # A directory is filled up where there is one of its name, as HTCondor does: several nodes may write to the same one.
 _BRING_BACK = """\
 bring_back() {
-  if [ -d "$box/$1" ]; then
-    mkdir -p -- "$2" && cp -RL -- "$box/$1/." "$2"/ || result=125
-  elif [ -e "$box/$1" ]; then
-    cp -L -- "$box/$1" "$2" || result=125
+  case $1 in /*) from=$1 ;; *) from=$box/$1 ;; esac
+  if [ -d "$from" ]; then
+    mkdir -p -- "$2" && cp -RL -- "$from/." "$2"/ || result=125
+  elif [ -e "$from" ]; then
+    cp -L -- "$from" "$2" || result=125
+  elif [ "$result" -eq 0 ]; then
+    echo "output $1 was not written" >&2; result=125
   fi
 }"""
 _RETURN_NEW = """\

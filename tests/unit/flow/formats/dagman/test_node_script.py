@@ -77,6 +77,24 @@ def test_a_directory_that_comes_back_again_is_filled_up_and_not_put_into_itself(
     assert (tmp_path / "d" / "deep" / "one").read_text() == "1\n"
 
 
+def test_a_file_outside_of_the_directory_comes_back_under_its_last_name(tmp_path: Path) -> None:
+    """users-manual/file-transfer.rst, Example 6: "The output file /tmp/out1 is transferred back to the job's initial working
+    directory as /scratch/test/out1"."""
+    (tmp_path / "here").mkdir()
+    out = f"{tmp_path}/out1"
+    job = Job(["/bin/sh", "-c", f"echo 1 >{out}"], {}, boxed=[], returned=[(out, "")])
+    assert run(tmp_path / "here", node_script("A", job, None, None, None, 0), TMPDIR=str(tmp_path)) == 0
+    assert (tmp_path / "here" / "out1").read_text() == "1\n"
+
+
+@pytest.mark.parametrize(("code", "ended"), [(0, 125), (3, 3)])
+def test_a_node_whose_named_output_was_not_written_has_failed(code: int, ended: int, tmp_path: Path) -> None:
+    """users-manual/file-transfer.rst, Specifying What Files to Transfer: "When this comma separated list is defined, and any of
+    the files or directories do not exist as the job exits, HTCondor considers this an error"."""
+    job = Job(["/bin/sh", "-c", f"exit {code}"], {}, boxed=[], returned=[("a", "")])
+    assert run(tmp_path, node_script("A", job, None, None, None, 0), TMPDIR=str(tmp_path)) == ended
+
+
 @pytest.mark.parametrize("boxed", [None, []])
 def test_a_node_whose_job_a_signal_ends_ends_by_it(boxed: list[str] | None, tmp_path: Path) -> None:
     """automated-workflows/dagman-scripts.rst, Special script argument macros: "A job that dies due to a signal is reported with
