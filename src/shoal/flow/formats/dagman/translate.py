@@ -295,7 +295,7 @@ class _Translator:
 
 def _stream(folder: str, name: str) -> str:
     """A file of a stream as seen from the directory of the run."""
-    return name if name == NOTHING else joined(folder, name) if name else ""
+    return posixpath.normpath(joined(folder, name)) if name else ""
 
 
 def _from(folder: str, name: str) -> str:

@@ -221,6 +221,17 @@ def test_a_file_that_is_named_twice_counts_once() -> None:
     assert (found["inputs"], found["outputs"]) == (["b"], ["a"])
 
 
+def test_outputs_of_a_job_that_transfers_nothing_may_have_any_names() -> None:
+    sub = "executable = x\nshould_transfer_files = NO\ntransfer_output_files = ./a, d/, d, ../b, /c, .e/f\nqueue\n"
+    assert table("JOB A a.sub\n", a_sub=sub) == {"command": ["x"], "outputs": ["a", "d", ".e/f"]}
+
+
+def test_a_file_that_several_nodes_write_is_known_by_any_of_its_names() -> None:
+    subs = {f"{name}_sub": f"executable=x\noutput={file}\nqueue\n" for name, file in (("a", "./o"), ("b", "d/../o"))}
+    found = vertices("JOB A a.sub\nJOB B b.sub\n", frozenset(), **subs).vertices
+    assert [vertex.table.keys() for vertex in found] == [{"shell"}, {"shell"}]
+
+
 def test_what_is_not_carried_over_is_said_once() -> None:
     found = vertices(
         "JOB A a.sub\nJOB B a.sub\n", frozenset(), a_sub="executable=x\nrequirements = Memory > 5\nqueue\n"
