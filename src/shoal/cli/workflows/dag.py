@@ -183,7 +183,8 @@ def _read(file: str, options: Mapping[str, Any]) -> Read:
     """Everything that the file says, checked; with what a rescue file says of it."""
     here = working_directory()
     files = Files(here)
-    around = Surroundings(files.read, files.exists, files.match, os.environ, SUBDAG, here)
+    subdag = (*SUBDAG, "--force") if options.get("force") else SUBDAG
+    around = Surroundings(files.read, files.exists, files.match, os.environ, subdag, here)
     workflow = read_dag(file, around)
     rescue, done = "", frozenset[str]()
     number = options.get("rescue_from") or 0
