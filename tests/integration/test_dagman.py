@@ -7,6 +7,7 @@ that a rescue file marks as done.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -163,6 +164,59 @@ def test_a_workflow_that_was_submitted_is_come_back_to_and_not_run_again(pool: P
     waited = pool.shoal(folder, "dag", "diamond.dag")
     assert (waited.status, len(waited.log)) == (0, 4), waited.said
     assert not (folder / "diamond.dag.shoal").exists()
+
+
+def test_what_a_workflow_ends_with_is_known_after_old_events_were_pruned(pool: Pool) -> None:
+    """automated-workflows/node-pass-or-fail.rst, Stopping the DAG on Node Failure: ABORT-DAG-ON with RETURN."""
+    folder = pool.place("pruned")
+    (folder / "gone").touch()
+    assert pool.shoal(folder, "run", "--", "rm", "gone").status == 0
+    pruned = pool.shoal(folder, "prune", "--older-than", "0.01")
+    assert pruned.status == 0 and not pruned.said.startswith("0 events"), pruned.said
+    aborted = pool.shoal(folder, "dag", "abort.dag")
+    assert (aborted.status, aborted.rescued("abort.dag")) == (8, []), aborted.said
+    assert not (folder / "abort.dag.shoal").exists()
+
+
+def test_a_sub_workflow_goes_on_when_the_one_around_it_was_cancelled_and_is_run_again(pool: Pool) -> None:
+    """automated-workflows/dagman-using-other-dags.rst, SUBDAGs and Rescue: "The final result is each DAG having a unique rescue
+    DAG file that will be automatically detected upon re-run." """
+    folder = pool.place("around")
+    sub = [
+        "JOB A parts/note.sub", "JOB B {", "executable = /bin/sh",
+        "arguments = \"-c 'touch begun; until [ -e go ]; do sleep 0.05; done; echo B >>log'\"", "}", "PARENT A CHILD B", "",
+    ]  # fmt: skip
+    (folder / "sub.dag").write_text("\n".join(sub), encoding="utf-8")
+    (folder / "around.dag").write_text("SUBDAG EXTERNAL Y sub.dag\n", encoding="utf-8")
+    with subprocess.Popen(
+        [*SHOAL, "dag", "around.dag"], cwd=folder, env=pool.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as first:
+        pool.cluster.until(lambda: (folder / "begun").exists() and (folder / "sub.dag.shoal").exists(), "both run")
+        run, inner = (
+            json.loads((folder / name).read_text(encoding="utf-8"))["run"]
+            for name in ("around.dag.shoal", "sub.dag.shoal")
+        )
+        assert pool.shoal(folder, "cancel", run).status == 0
+        assert first.wait(120) == 1
+    assert pool.shoal(folder, "wait", inner).status == 1  # it is cancelled with the task that submitted it
+    (folder / "go").touch()
+    again = pool.shoal(folder, "dag", "around.dag")
+    assert (again.status, again.log) == (0, ["A", "B"]), again.said
+    assert list(folder.glob("*.shoal*")) == []
+
+
+def test_nothing_of_what_was_transferred_stays_when_a_job_is_ended_by_its_time_limit(pool: Pool) -> None:
+    folder = pool.place("limited")
+    (folder / "tmp").mkdir()
+    job = [
+        "JOB A {", "executable = /bin/sh", "arguments = \"-c 'touch here; sleep 600'\"", "allowed_execute_duration = 2",
+        "transfer_input_files = parts/note", f'environment = "TMPDIR={folder}/tmp"', "}", "",
+    ]  # fmt: skip
+    (folder / "limited.dag").write_text("\n".join(job), encoding="utf-8")
+    done = pool.shoal(folder, "dag", "limited.dag")
+    assert done.status == 1 and "over_time" in done.said, done.said
+    assert list((folder / "tmp").iterdir()) == []
+    assert not (folder / "here").exists()
 
 
 def test_shown_only_nothing_is_submitted(pool: Pool) -> None:

@@ -18,6 +18,7 @@ from shoal.model.blobs import Bytes
 from shoal.model.errors import BadInput, ShoalError, echo
 from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_BULK_BODY
+from shoal.model.task.kept_files import is_written
 from shoal.model.task.spec import FIELDS, OWN, Spec, Submission
 from shoal.model.task.sweep import fill, holes
 from shoal.model.task.task_field import EXPRESSION, Field, fields_with
@@ -60,18 +61,33 @@ def draft_command(command: Sequence[str], axes: Sequence[str], options: Mapping[
 
 
 def with_sent_input(draft: Draft) -> Draft:
-    """The draft with its files of standard input sent along, for hosts that may not see them; not those with parameters."""
+    """The draft with its files of standard input sent along, for hosts that may not see them; not those with parameters, and
+    not those that tasks of the run, or of the runs that it waits for, write first."""
     tasks, blobs = [dict(task) for task in draft.document["tasks"]], list(draft.blobs)
+    here, written = draft.submission.cwd, _written(draft.submission)
     for task, spec in zip(tasks, draft.submission.specs, strict=True):
         if spec.stdin is not None and not (spec.sweep is not None and holes(spec.stdin)):
             name = fill(spec.stdin, {}) if spec.sweep is not None else spec.stdin
-            base = os.path.join(draft.submission.cwd, spec.cwd if spec.cwd not in (None, OWN) else "")
-            sent = read_file(os.path.join(base, name), name)
+            path = os.path.join(here, spec.cwd if spec.cwd not in (None, OWN) else "", name)
+            waits = bool(spec.after or spec.after_any)
+            if waits and (not os.path.exists(path) or is_written(os.path.relpath(path, here), written)):
+                continue
+            sent = read_file(path, name)
             del task["stdin"]
             task |= {"stdin_data": sent.text} if sent.text else {}
             blobs += [sent.blob] if sent.blob else []
     document = {**draft.document, "tasks": tasks}
     return Draft(document, _parse(document), draft.origin, tuple(blobs))
+
+
+def _written(submission: Submission) -> frozenset[str]:
+    """The files that tasks write which others wait for, as seen from the run's directory."""
+    if not any(spec.stdin is not None and (spec.after or spec.after_any) for spec in submission.specs):
+        return frozenset()
+    from shoal.flow.file_edges import names_written  # few tasks wait, and read standard input
+
+    here = submission.cwd
+    return frozenset(os.path.relpath(os.path.join(here, name), here) for name in names_written(submission.specs))
 
 
 def with_deadline(draft: Draft, deadline: str) -> Draft:

@@ -22,7 +22,7 @@ from shoal.cli.workflows.dag_end import end_of, leave_rescue, rescue_number
 from shoal.cli.workflows.files import Files, at_vertex, placed
 from shoal.cli.workflows.recorded import REPLAY_OPTIONS, is_recorded, refuse_replay, run_recorded
 from shoal.cli.workflows.shape_text import shape_document, shape_lines
-from shoal.client.config import echo_path
+from shoal.client.config import echo_path, submitting_task
 from shoal.client.working_directory import working_directory
 from shoal.flow.dag import Dag, build, document, shape
 from shoal.flow.formats.dagman.dag_file import read_dag
@@ -30,6 +30,7 @@ from shoal.flow.formats.dagman.rescue import read_rescue, rescue_name
 from shoal.flow.formats.dagman.source import Surroundings
 from shoal.flow.formats.dagman.translate import Translated, translate
 from shoal.model.errors import BadInput, ShoalError
+from shoal.model.ids import PARENT
 from shoal.model.quantities import many
 from shoal.wire.submission import parse_submission
 
@@ -94,14 +95,9 @@ def run_dag(session: Session, file: str, options: Mapping[str, Any], waits: bool
     is_quiet = bool(options.get("quiet") or options.get("as_json"))
     run = "" if options["dry_run"] else dag_marker.find(file, session)
     if run:
-        with session.client() as client:
-            is_over = client.run_row(run)["finished"] is not None
-        if waits:
-            say(f"{run} {'worked' if is_over else 'works'} on {clean(file)} already: " + _WHAT_NOW[is_over])
-            return _wait(session, _read(file, {**options, "force": True}), run, options)
-        if not is_over:
-            raise BadInput(f"{run} works on {file} already", code="usage", hint=f"`shoal wait {run}` waits for it")
-        _finish(session, file, run, options)
+        status = _go_on_with(session, file, run, options, waits)
+        if status is not None:
+            return status
     gc.disable()  # a large workflow makes millions of objects, and none of them is garbage
     read = _read(file, options)
     if not is_quiet or (options["dry_run"] and not options["as_json"]):
@@ -138,6 +134,26 @@ def run_dag(session: Session, file: str, options: Mapping[str, Any], waits: bool
     return _wait(session, read, answer["run"], options)
 
 
+def _go_on_with(session: Session, file: str, run: str, options: Mapping[str, Any], waits: bool) -> int | None:
+    """The exit status, if a run that works on the file already, or did, is all that is to be done; None: the file is submitted
+    anew. A task is told to run the file: how a run ended that is not its own, or that failed, is no answer to that."""
+    with session.client() as client:
+        row, task = client.run_row(run), submitting_task(client.url)
+    is_over = row["finished"] is not None
+    if not waits:
+        if not is_over:
+            raise BadInput(f"{run} works on {file} already", code="usage", hint=f"`shoal wait {run}` waits for it")
+        _finish(session, file, run, options)
+        return None
+    what_now = "this file is run again then" if task else _WHAT_NOW[is_over]
+    say(f"{run} {'worked' if is_over else 'works'} on {clean(file)} already: {what_now}")
+    status = _wait(session, _read(file, {**options, "force": True}), run, options)
+    if not task or dag_marker.find(file, session):
+        return status
+    is_own = row["labels"].get(PARENT) == task
+    return status if is_own and (not is_over or status == 0) else None
+
+
 def _tell_awaited(read: Read) -> None:
     """Say which inputs are not there that nobody is known to write: the names may be wrong."""
     awaited = awaited_files(read.draft)
@@ -167,7 +183,8 @@ def _read(file: str, options: Mapping[str, Any]) -> Read:
     """Everything that the file says, checked; with what a rescue file says of it."""
     here = working_directory()
     files = Files(here)
-    around = Surroundings(files.read, files.exists, files.match, os.environ, SUBDAG)
+    subdag = (*SUBDAG, "--force") if options.get("force") else SUBDAG
+    around = Surroundings(files.read, files.exists, files.match, os.environ, subdag, here)
     workflow = read_dag(file, around)
     rescue, done = "", frozenset[str]()
     number = options.get("rescue_from") or 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any, NamedTuple
 
 from shoal.cli.main import FAILED
@@ -13,7 +13,7 @@ from shoal.client.client import Client
 from shoal.flow.formats.dagman.rescue import MAX_RESCUE, newest, rescue_name, write_rescue
 from shoal.flow.formats.dagman.translate import Translated
 from shoal.model.quantities import many
-from shoal.report.summary import task_of
+from shoal.wire.task import parse_spec
 
 BAD = ("failed", "cancelled", "lost")
 
@@ -41,7 +41,7 @@ def end_of(client: Client, run: str, found: Translated) -> End:
         others = len(failed) - (not ok[found.final])
         why = f"the FINAL node {found.final} {'succeeded' if ok[found.final] else 'failed'}, which decides"
         return End(status, done, failed, why if bool(others) is not bool(status) else "")
-    aborted = _abort(client, run, found, info)
+    aborted = _abort(found, info, bad)
     if aborted is not None:
         name, code, status = aborted
         return End(
@@ -50,35 +50,38 @@ def end_of(client: Client, run: str, found: Translated) -> End:
     return End(FAILED if failed else 0, done, failed, "")
 
 
-def _is_good(place: tuple[int, int] | None, bad: set[int]) -> bool:
+def _is_good(place: tuple[int, int] | None, bad: Container[int]) -> bool:
     return place is not None and not any(element in bad for element in range(place[0], place[0] + place[1]))
 
 
-def _bad_elements(client: Client, run: str, info: Mapping[str, Any]) -> set[int]:
-    """The elements of a run that did not succeed."""
+def _bad_elements(client: Client, run: str, info: Mapping[str, Any]) -> dict[int, int | None]:
+    """The elements of a run that did not succeed, each with how it failed: an exit code, or the number of a signal below 0."""
     if info["counts"].get("succeeded", 0) == info["total"]:
-        return set()
-    rows, _ = read_pages(lambda size, start: client.tasks(run, start or 0, size, BAD), "tasks", 0)
-    bad = {int(row["element"]) for row in rows}
+        return {}
+    bad: dict[int, int | None] = {}
     for span in info["spans"]:
         if span["state"] in BAD:
-            bad.update(range(int(span["low"]), int(span["high"])))
+            bad.update(dict.fromkeys(range(int(span["low"]), int(span["high"]))))
+    rows, _ = read_pages(lambda size, start: client.tasks(run, start or 0, size, BAD), "tasks", 0)
+    for row in rows:
+        code = -int(row["signal"]) if row["signal"] else row["exit_code"]
+        bad[int(row["element"])] = code if row["state"] == "failed" else None
     return bad
 
 
-def _abort(client: Client, run: str, found: Translated, info: Mapping[str, Any]) -> tuple[str, int, int] | None:
-    """The node that aborted a workflow, its exit code, and what the workflow ends with."""
-    if not found.returns:
-        return None
-    events = client.events(0, run, kinds=("run_aborted",))["events"]
-    if not events:
-        return None
-    element, code = int(task_of(events[-1]).rpartition(".")[2]), int(events[-1]["data"]["exit_code"])
-    names = {one: name for name, made in found.nodes.items() for one in made}
-    array = next(a for a in info["arrays"] if a["first"] <= element < a["first"] + a["count"])
-    name = names.get(array["name"], array["name"])
-    _, status = found.returns.get(name, (code, code))
-    return name, code, status if status >= 0 else FAILED
+def _abort(found: Translated, info: Mapping[str, Any], bad: Mapping[int, int | None]) -> tuple[str, int, int] | None:
+    """The node that aborted a workflow, its exit code, and what the workflow ends with. Tasks say so, which stay: events are
+    kept for a while."""
+    arrays = {array["name"]: array for array in info["arrays"]} if found.returns else {}
+    for name, (_, status) in found.returns.items():
+        if name in found.asides:
+            continue  # a service that was stopped at the end has succeeded without having ended by itself
+        for one in found.nodes[name]:
+            codes = parse_spec(arrays[one]["task"]).abort_on if one in arrays else ()
+            code = bad.get(int(arrays[one]["first"]), 0) if codes else None
+            if code is not None and code in codes:
+                return name, code, status if status >= 0 else FAILED
+    return None
 
 
 def rescue_number(dag: str) -> int:

@@ -25,7 +25,8 @@ from shoal.report.data_source import Json, Source, all_rows
 from shoal.wire.task import parse_spec
 
 SYSTEM = "Shoal"
-_NOT_KEPT = ("stdin", "cwd", "env", "setup", "container")  # fields of a task
+_NOT_KEPT = ("stdin_data", "cwd", "env", "setup", "container")  # fields of a task
+_DEVICES = "/dev/"
 _NOT_IN_TASK = re.compile(r"[^0-9a-zA-Z\-_.#/]+")
 _NOT_IN_FILE = re.compile(r"[^0-9a-zA-Z\-_./:#]+")
 SizeOf = Callable[[str], "int | None"]  # of a file by its path; None: it is not seen from here
@@ -124,14 +125,14 @@ def _parents(tables: Sequence[_Table]) -> dict[int, tuple[str, ...]]:
     return found
 
 
-def _files(spec: Spec, offset: int) -> tuple[list[str], list[str]]:
+def _files(spec: Spec, offset: int) -> list[list[str]]:
     """What one task reads and writes, as seen from the run's directory."""
     params = spec.sweep.at(offset) if spec.sweep is not None else None
     base = "" if spec.cwd in (None, OWN) else _filled(spec.cwd or "", params)
     read = [posixpath.join(base, _filled(text, params)) for text in (*spec.inputs, spec.stdin or "") if text]
     written = [posixpath.join(base, _filled(text, params)) for text in spec.outputs]
     written += [_filled(text, params) for text in (spec.stdout, spec.stderr) if text]
-    return read, written
+    return [[name for name in names if not name.startswith(_DEVICES)] for names in (read, written)]
 
 
 def _filled(text: str, params: Mapping[str, Value] | None) -> str:
@@ -164,16 +165,31 @@ def _measured(task: Task, spec: Spec, offset: int, row: Json | None) -> Task:
 
 
 def _command(spec: Spec, offset: int) -> tuple[str, tuple[str, ...]]:
-    """Program and arguments. A script is the whole program, as other systems record it; so is a command with an empty
-    argument, which the format does not know, and a program alone whose name would be read as a script."""
+    """Program and arguments. A script is the whole program, as other systems record it; so is a command with files of its
+    streams or an empty argument, which the format does not know, and a program alone whose name would be read as a script."""
     if spec.function:
         return spec.labels.get("function", "function"), ()
     params = spec.sweep.at(offset) if spec.sweep is not None else None
+    folders, streams = _redirections(spec, params)
     if spec.shell is not None:
-        return (spec.shell if params is None else fill_shell(spec.shell, params)), ()
+        text = spec.shell if params is None else fill_shell(spec.shell, params)
+        return f"{folders}exec{streams}\n{text}" if streams else text, ()
     argv = [_filled(word, params) for word in spec.command]
+    if streams:
+        return f"{folders}{shlex.join(argv)}{streams}", ()
     is_plain = all(argv) and (len(argv) > 1 or len(argv[0].split()) == 1)
     return (argv[0], tuple(argv[1:])) if is_plain else (shlex.join(argv), ())
+
+
+def _redirections(spec: Spec, params: Mapping[str, Value] | None) -> tuple[str, str]:
+    """What makes the directories of a task's streams, and what redirects them, for a shell in the directory of the run."""
+    base = "" if spec.cwd in (None, OWN) else _filled(spec.cwd or "", params)
+    streams = f" <{shlex.quote(posixpath.join(base, _filled(spec.stdin, params)))}" if spec.stdin else ""
+    out, err = (_file_id(_filled(text, params)) if text else "" for text in (spec.stdout, spec.stderr))
+    streams += f" >{shlex.quote(out)}" if out else ""
+    streams += (" 2>&1" if err == out else f" 2>{shlex.quote(err)}") if err else ""
+    folders = sorted({posixpath.dirname(name) for name in (out, err) if not name.startswith(_DEVICES)} - {""})
+    return (f"mkdir -p {shlex.join(folders)} && " if folders else ""), streams
 
 
 def _machines(source: Source, hosts: set[str]) -> tuple[Machine, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import pytest
 
-from shoal.cli.tasks.submission import draft_command, draft_file, find_line
+from shoal.cli.tasks.submission import draft_command, draft_file, find_line, with_sent_input
 from shoal.model.errors import BadInput, NotFound, ShoalError
 
 NONE: dict[str, Any] = {
@@ -212,3 +212,30 @@ def test_deep_nesting_is_refused_not_a_crash(tmp_path: Path) -> None:
 
 def test_a_line_is_found_or_left_out() -> None:
     assert find_line("tasks = [{command = 1}]", BadInput("x", field="command")) == 0
+
+
+WRITER = 'cwd = "%s"\n[workflow]\nedges = "files"\n[[tasks]]\nname = "a"\ncommand = ["a"]\n%s\n'
+
+
+@pytest.mark.parametrize(
+    "writes", ['outputs = ["mid.txt"]', 'stdout = "mid.txt"', 'outputs = ["d"]', 'cwd = "."\noutputs = ["mid.txt"]']
+)
+def test_standard_input_that_a_task_before_writes_is_not_what_was_there_at_submission(
+    tmp_path: Path, writes: str
+) -> None:
+    name = "d/mid.txt" if '"d"' in writes else "mid.txt"
+    (tmp_path / "d").mkdir()
+    (tmp_path / name).write_text("of an earlier run")
+    (tmp_path / "static.txt").write_text("static")
+    text = WRITER % (tmp_path, writes.replace('"."', f'"{tmp_path}"'))
+    for reader, stdin in (("b", name), ("c", "static.txt"), ("e", "none.txt")):
+        text += f'[[tasks]]\nname = "{reader}"\ncommand = ["x"]\nstdin = "{stdin}"\nafter = ["a"]\n'
+    sent = with_sent_input(draft_file(write(tmp_path, text), options()))
+    found = [{key: task[key] for key in ("stdin", "stdin_data") if key in task} for task in sent.document["tasks"]]
+    assert found == [{}, {"stdin": name}, {"stdin_data": "c3RhdGlj"}, {"stdin": "none.txt"}]
+
+
+def test_standard_input_of_a_task_that_waits_for_nothing_has_to_be_there(tmp_path: Path) -> None:
+    text = f'cwd = "{tmp_path}"\n[[tasks]]\ncommand = ["x"]\nstdin = "none.txt"\n'
+    with pytest.raises(BadInput, match=r"none\.txt"):
+        with_sent_input(draft_file(write(tmp_path, text), options()))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,7 +74,7 @@ def test_files_are_seen_from_the_run_and_have_their_sizes() -> None:
     (task,) = got.instance.tasks
     assert task.inputs == ("d/in.txt", "/abs", "d/s") and task.outputs == ("d/7.o", "logs/7_out")
     assert dict(got.instance.sizes) == {"d/in.txt": 5, "/abs": 6, "d/s": 0, "d/7.o": 7, "logs/7_out": 0}
-    assert got.unseen == 2 and task.arguments == ("7",)
+    assert got.unseen == 2 and task.program == "mkdir -p logs && x 7 <d/s >logs/7_out"
 
 
 def test_outputs_that_a_host_kept_have_the_sizes_that_it_told() -> None:
@@ -91,6 +93,31 @@ def test_scripts_functions_and_empty_arguments_are_one_program() -> None:
     assert [(task.program, task.arguments) for task in tasks] == [
         ("echo 'a;b' | wc", ()), ("sh -c '' 'it'\"'\"'s'", ()), ("fit", ()),
     ]  # fmt: skip
+
+
+def test_files_of_streams_are_written_by_the_exported_command(tmp_path: Path) -> None:
+    """They are outputs of the task, which a run of the export would not write."""
+    (tmp_path / "in").write_text("in\n")
+    streams: Json = {"stdin": "in", "stdout": "logs/{x}.out", "stderr": "{x}.err", "params": {"x": ["it's"]}}
+    tables: list[Json] = [
+        {"command": ["/bin/sh", "-c", "cat; echo e >&2"], **streams},
+        {"shell": "cat; echo e >&2 # all", **streams},
+        {"command": ["/bin/sh", "-c", "cat; echo e >&2"], "stdin": "in", "stdout": "both", "stderr": "both"},
+    ]
+    found = made(tables, [task_row(number) for number in (1, 2, 3)])
+    assert found.incomplete == 0
+    wanted = [["logs/it_s.out", "it_s.err"]] * 2 + [["both"]]
+    for vertex, names in zip(vertices(found.instance, "export"), wanted, strict=True):
+        assert vertex.table["outputs"] == names
+        subprocess.run(["/bin/sh", "-c", vertex.table["shell"]], cwd=tmp_path, check=True)
+        assert [(tmp_path / name).read_text() for name in names] == (["in\n", "e\n"] if len(names) > 1 else ["in\ne\n"])
+        for name in names:
+            (tmp_path / name).unlink()
+
+
+def test_devices_are_no_files_of_a_task() -> None:
+    (task,) = made([{"command": ["x"], "stdin": "/dev/zero", "stdout": "/dev/null"}], [task_row(1)]).instance.tasks
+    assert (task.program, task.inputs, task.outputs) == ("x </dev/zero >/dev/null", (), ())
 
 
 def test_a_graph_with_too_many_edges_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +140,7 @@ def test_a_program_whose_name_has_a_space_is_no_script() -> None:
 
 
 @pytest.mark.parametrize(
-    "more", [{"stdin": "in"}, {"cwd": "own"}, {"env": {"A": "1"}}, {"setup": "true"}, {"container": "debian:12"}]
+    "more", [{"stdin_data": "aGk="}, {"cwd": "own"}, {"env": {"A": "1"}}, {"setup": "true"}, {"container": "debian:12"}]
 )
 def test_what_the_format_does_not_know_of_a_task_is_counted(more: Json) -> None:
     row = task_row(1, started=110.0, ended=114.0, duration=4.0)

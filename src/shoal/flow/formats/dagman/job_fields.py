@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -32,6 +33,7 @@ NAMES = frozenset(_NOT_CARRIED) | {
     "environment", "env", "transfer_input_files", "transferinputfiles", "transfer_output_files", "transferoutputfiles",
     "should_transfer_files", "transfer_output_remaps",
 }  # fmt: skip
+_ELSEWHERE = ("/", "../", "-")  # such names are no outputs of a task
 _WHOLE = re.compile(r"[0-9]{1,9}")
 _NUMBER = re.compile(r"-?[0-9]{1,9}")
 
@@ -141,7 +143,8 @@ def _transfers(
     if should != "NO" and (should == "YES" or is_elsewhere or remaps):
         return inputs, [(name, remaps.get(name, "")) for name in outputs] if outputs else None
     if outputs:
-        table["outputs"] = [name for name in outputs if MARK not in name and not name.startswith("/")]
+        plain = dict.fromkeys(posixpath.normpath(name) for name in outputs if MARK not in name)
+        table["outputs"] = [name for name in plain if not name.startswith(_ELSEWHERE) and name not in (".", "..")]
     return None, None
 
 

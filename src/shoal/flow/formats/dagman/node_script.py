@@ -8,7 +8,7 @@ is a success then; POST runs however the job ended; and what ran last says how t
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from shoal.flow.formats.dagman.macros import MARK
@@ -19,11 +19,28 @@ retry=${SHOAL_RETRY:-0} failed_count=${SHOAL_FAILED:-0} dag_id=${SHOAL_RUN#r} da
 [ "$failed_count" -eq 0 ] || dag_status=2
 [ "${SHOAL_CANCELLED:-0}" -eq 0 ] || dag_status=3
 call() { if [ -f "./$1" ] && [ "${1#*/}" = "$1" ]; then program=./$1; else program=$1; fi; shift; "$program" "$@"; }"""
+# A shell tells of a program that signal N ended by 128 + N, and the task then ends by that signal, too: with -N, not 128 + N.
+# A core file of the program stays; signals that stop a process end none.
+_END = """\
+end() {
+  case $1 in %s) exit "$1" ;; esac
+  if [ "$1" -gt 128 ]; then
+    case $(kill -l "$1" 2>/dev/null) in
+    "" | STOP | TSTP | TTIN | TTOU) ;;
+    *) ulimit -c 0; exec /bin/sh -c 'kill -"$0" $$; exit "$1"' "$(($1 - 128))" "$1" ;;
+    esac
+  fi
+  exit "$1"
+}"""
 # Inputs are brought under their last names, as HTCondor does; what is new afterwards goes back.
 _BOX = """\
 box=$(mktemp -d "${TMPDIR:-/tmp}/shoal-node.XXXXXX") || exit 125
 trap 'rm -rf "$box"' EXIT
+trap 'exit 143' TERM INT HUP
 home=$(pwd)"""
+# At a limit or a cancel all processes of a task get a signal; the outermost shell waits until the directory is removed. Not
+# every shell runs what EXIT says when a signal ends it.
+_WAIT_FOR_BOX = "trap 'end 143' TERM; trap 'end 130' INT; trap 'end 129' HUP"
 
 _LOOK = """\
 touch "$box/.shoal-begun"
@@ -31,6 +48,18 @@ names="
 $(ls -A "$box")
 "
 """
+# A directory is filled up where there is one of its name, as HTCondor does: several nodes may write to the same one.
+_BRING_BACK = """\
+bring_back() {
+  case $1 in /*) from=$1 ;; *) from=$box/$1 ;; esac
+  if [ -d "$from" ]; then
+    mkdir -p -- "$2" && cp -RL -- "$from/." "$2"/ || result=125
+  elif [ -e "$from" ]; then
+    cp -L -- "$from" "$2" || result=125
+  elif [ "$result" -eq 0 ]; then
+    echo "output $1 was not written" >&2; result=125
+  fi
+}"""
 _RETURN_NEW = """\
 for file in "$box"/* "$box"/.[!.]*; do
   [ -f "$file" ] || continue
@@ -51,6 +80,7 @@ class Job(NamedTuple):
     stderr: str = ""
     boxed: Sequence[str] | None = None  # inputs, if it runs in a directory of its own
     returned: Sequence[tuple[str, str]] | None = None  # files that go back from there, and where; None: what is new
+    folder: str = ""  # where it runs, and its names are seen from, if that is not where the scripts run
 
 
 def quoted(text: str) -> str:
@@ -66,25 +96,34 @@ def is_late(*texts: str) -> bool:
     return any(MARK in text for text in texts)
 
 
-def node_script(name: str, job: Job, pre: Script | None, post: Script | None, skip: int | None, retries: int) -> str:
-    """The whole text."""
-    lines = [_HEAD]
+def node_script(
+    name: str,
+    job: Job,
+    pre: Script | None,
+    post: Script | None,
+    skip: int | None,
+    retries: int,
+    codes: Collection[int] = (),
+) -> str:
+    """The whole text. `codes`: exit codes that something depends on, which therefore are no signals."""
+    lines = [_HEAD, _END % "|".join(map(str, (0, *codes)))]
+    if job.boxed is not None:
+        lines.append(_WAIT_FOR_BOX)
     own = {"$JOB": shlex.quote(name), "$RETRY": '"$retry"', "$MAX_RETRIES": str(retries)}
     own |= {"$FAILED_COUNT": '"$failed_count"', "$DAG_STATUS": '"$dag_status"'}
     if pre is not None:
         lines += _script(pre, own, "pre")
         skipped = f' [ "$pre" -ne {skip} ] || exit 0;' if skip is not None else ""
-        lines.append(f'if [ "$pre" -ne 0 ]; then{skipped} exit "$pre"; fi')
+        lines.append(f'if [ "$pre" -ne 0 ]; then{skipped} end "$pre"; fi')
     else:
         lines.append("pre=-1")
     lines += _job(job)
     if post is None:
-        lines.append('exit "$result"')
+        lines.append('end "$result"')
     else:
-        # A shell cannot tell a program that signal N ended from one that exits with 128 + N: the former is the usual case.
         lines.append('returned=$result; [ "$result" -le 128 ] || [ "$result" -gt 192 ] || returned=$((128 - result))')
         own |= {"$RETURN": '"$returned"', "$PRE_SCRIPT_RETURN": '"$pre"', "$JOBID": '"${SHOAL_TASK:-0.0}"'}
-        lines += [*_script(post, own, "post"), 'exit "$post"']
+        lines += [*_script(post, own, "post"), 'end "$post"']
     return "\n".join(lines)
 
 
@@ -114,10 +153,14 @@ def _job(job: Job) -> list[str]:
             streams += f" {descriptor}>{quoted(file)}"
             folders += f' mkdir -p "$(dirname {quoted(file)})" &&' if "/" in file and file != "/dev/null" else ""
     words = " ".join(map(quoted, job.words))
+    enter = [f"cd -- {quoted(job.folder)} || exit 125"] if job.folder else []
+    leave = ['exit "$result"', "); result=$?"]
     if job.boxed is None:
-        return [f"({folders} {env}call {words}){streams}; result=$?" if not folders else
-                f"{folders[:-3].strip()}; ({env}call {words}){streams}; result=$?"]  # fmt: skip
-    lines = [_BOX]
+        call = f"({folders} {env}call {words}){streams}; result=$?"
+        if folders:
+            call = f"{folders[:-3].strip()}; ({env}call {words}){streams}; result=$?"
+        return ["(", *enter, call, *leave] if enter else [call]
+    lines = ["(", *enter, _BOX]
     for name in job.boxed:
         source = f"{name}." if name.endswith("/") else name  # with a slash behind it: what is in the directory
         lines.append(f'cp -RL -- {quoted(source)} "$box"/ || exit 125')
@@ -131,12 +174,11 @@ def _job(job: Job) -> list[str]:
     if job.returned is None:
         lines.append(_RETURN_NEW)
     else:
+        lines.append(_BRING_BACK)
         for name, target in job.returned:
             target = target or name.rstrip("/").rpartition("/")[2]
-            lines.append(
-                f'[ ! -e "$box"/{quoted(name)} ] || cp -RL -- "$box"/{quoted(name)} {quoted(target)} || result=125'
-            )
-    return lines
+            lines.append(f"bring_back {quoted(name)} {quoted(target)}")
+    return [*lines, *leave]
 
 
 # A PROVISIONER tells that it is ready as under HTCondor, by `condor_chirp set_job_attr ProvisionerState 2`, or by making the
@@ -145,6 +187,7 @@ _PROVISIONER = """\
 SHOAL_READY=$(pwd)/.shoal-$SHOAL_RUN-ready; export SHOAL_READY
 tools=$(mktemp -d "${TMPDIR:-/tmp}/shoal-chirp.XXXXXX") || exit 125
 trap 'rm -rf "$tools"; if [ -e "$SHOAL_READY-seen" ]; then rm -f "$SHOAL_READY-seen"; else touch "$SHOAL_READY-ended"; fi' EXIT
+trap 'exit 143' TERM INT HUP
 cat >"$tools/condor_chirp" <<'END'
 #!/bin/sh
 [ "$1 $2 $3" != "set_job_attr ProvisionerState 2" ] || touch "$SHOAL_READY"

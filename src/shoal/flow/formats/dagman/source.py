@@ -29,6 +29,7 @@ class Surroundings:
     match: Callable[[str, str], Sequence[str]] = lambda pattern, kind: ()  # names by a pattern: files, dirs or any
     env: Mapping[str, str] = field(default_factory=dict)
     subdag: Sequence[str] = ("shoal", "dag")  # the command that runs another `.dag` file inside a task
+    folder: str = "/"  # the directory of the run
 
 
 def wrong(where: str, what: str, hint: str = "") -> BadInput:

@@ -201,7 +201,7 @@ class _Translator:
         stdout, stderr = _stream(folder, value("output", "stdout")), _stream(folder, value("error", "stderr"))
         stdin = value("input", "stdin")
         job = Job([program, *arguments], fields.env, stdin, stdout, stderr, fields.boxed, fields.returned)
-        late = is_late(*job.words, stdin, stdout, stderr, *fields.env.values())
+        late = is_late(*job.words, folder, stdin, stdout, stderr, *fields.env.values())
         if fields.env:
             plain = {key: text for key, text in fields.env.items() if not is_late(text)}
             table["env"] = {**table.get("env", {}), **plain}
@@ -229,7 +229,9 @@ class _Translator:
             is_here = "/" not in executable and self.around.exists(joined(base, executable))
             return f"./{executable}" if is_here else executable
         if "/" in executable or self.around.exists(joined(base, executable)):
-            return posixpath.relpath(joined(base, executable), folder) if not folder.startswith("/") else executable
+            if folder.startswith("/"):
+                return posixpath.join(self.around.folder, base, executable)
+            return posixpath.relpath(joined(base, executable), folder)
         return executable
 
     def _notice(self, key: str, text: str) -> None:
@@ -260,9 +262,18 @@ class _Translator:
             streams = {"stdin": job.stdin, "stdout": job.stdout, "stderr": job.stderr}
             return {**table, "command": list(job.words), **{field: name for field, name in streams.items() if name}}
         here = table.get("cwd", "")
-        stdin, stdout, stderr = job.stdin, *(_from(here, name) for name in (job.stdout, job.stderr))
-        inside = job._replace(stdin=stdin, stdout=stdout, stderr=stderr)
-        text = node_script(node.name, inside, node.pre, node.post, node.skip_code, node.retries)
+        inside = job._replace(stdout=_from(here, job.stdout), stderr=_from(here, job.stderr))
+        is_entered = node.pre is not None or node.post is not None or is_late(here)
+        if is_entered and here.rstrip("/") != node.folder.rstrip(
+            "/"
+        ):  # `initialdir` is the job's: scripts do not see it
+            inside = inside._replace(folder=_from(node.folder, here))
+            table = {key: value for key, value in table.items() if key not in ("cwd", "inputs")}
+            inputs = [joined(inside.folder, name) for name in one.table.get("inputs", ())]
+            table |= {"cwd": node.folder} if node.folder else {}
+            table |= {"inputs": inputs} if inputs and not is_late(inside.folder) else {}
+        codes = [*table.get("unless_exit", ()), *table.get("abort_on", ())]
+        text = node_script(node.name, inside, node.pre, node.post, node.skip_code, node.retries, codes)
         return {**table, "shell": text}
 
     def _behind(self, provisioner: Node, vertices: list[Vertex]) -> list[Vertex]:
@@ -284,7 +295,7 @@ class _Translator:
 
 def _stream(folder: str, name: str) -> str:
     """A file of a stream as seen from the directory of the run."""
-    return name if name == NOTHING else joined(folder, name) if name else ""
+    return posixpath.normpath(joined(folder, name)) if name else ""
 
 
 def _from(folder: str, name: str) -> str:

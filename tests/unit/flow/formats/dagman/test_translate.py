@@ -72,11 +72,44 @@ def test_a_program_beside_the_file_is_run_from_there() -> None:
     assert table("JOB A a.sub\n", a_sub=files["a_sub"])["command"] == ["sim.sh"]
 
 
+def test_a_program_is_seen_from_where_the_run_is_submitted_whatever_its_initialdir() -> None:
+    """users-manual/file-transfer.rst, File Paths for File Transfer: "The expected location of the executable is not affected by
+    the initialdir command." """
+    files = {"a_sub": "executable = prog.sh\ninitialdir = $(D)\nqueue\n", "prog_sh": ""}
+    assert table('JOB A a.sub\nVARS A D="/scratch/run1"\n', **files)["command"] == ["/home/ann/work/prog.sh"]
+    assert table('JOB A a.sub\nVARS A D="run1"\n', **files)["command"] == ["../prog.sh"]
+    below = {"a_sub": "executable = bin/prog\ninitialdir = /scratch\nqueue\n"}
+    assert table("JOB A a.sub\n", **below)["command"] == ["/home/ann/work/bin/prog"]
+    found = vertices("JOB A a.sub DIR sub\n", frozenset(), **{"sub/a_sub": below["a_sub"]}).vertices
+    assert found[0].table["command"] == ["/home/ann/work/sub/bin/prog"]
+
+
 def test_a_directory_is_where_the_job_runs_and_its_files_are() -> None:
     sub = "executable = /bin/x\ninitialdir = sub\noutput = o.txt\ninput = i.txt\nqueue\n"
     assert table("JOB A a.sub\n", a_sub=sub) == {
         "command": ["/bin/x"], "cwd": "sub", "stdin": "i.txt", "stdout": "sub/o.txt",
     }  # fmt: skip
+
+
+def test_scripts_run_where_the_workflow_does_or_the_node_and_not_in_the_initialdir_of_its_job() -> None:
+    """automated-workflows/dagman-introduction.rst, JOB: DIR is "a working directory for this node, from which the HTCondor job
+    will be submitted, and from which a PRE and/or POST script will be run"; `initialdir` is a command of the job's alone."""
+    sub = "executable = /bin/x\ninitialdir = run1\ninput = i\noutput = o\ntransfer_input_files = j\nqueue\n"
+    found = table("JOB A a.sub\nSCRIPT PRE A p\n", a_sub=sub)
+    assert (found.get("cwd"), found["inputs"]) == (None, ["run1/j"])
+    assert "call p </dev/null; pre=$?" in found["shell"]
+    assert "cd -- run1 || exit 125\n( call /bin/x) <i >o; result=$?" in found["shell"]
+    below = vertices("JOB A a.sub DIR sub\nSCRIPT POST A p\n", frozenset(), **{"sub/a_sub": sub}).vertices[0].table
+    assert below["cwd"] == "sub"
+    assert "cd -- run1 ||" in below["shell"]
+    assert table("JOB A a.sub\n", a_sub=sub)["cwd"] == "run1"
+
+
+def test_a_directory_that_is_known_when_an_attempt_begins_is_entered_then() -> None:
+    sub = "executable = /bin/x\ninitialdir = try-$(RETRY)\noutput = o\ntransfer_input_files = j\nqueue\n"
+    found = table("JOB A a.sub\n", a_sub=sub)
+    assert found.keys() == {"shell"}
+    assert 'cd -- try-"${retry}" || exit 125\n( call /bin/x) </dev/null >o;' in found["shell"]
 
 
 def test_several_jobs_of_a_node_are_several_vertices_and_one_for_all_of_them() -> None:
@@ -186,6 +219,17 @@ def test_a_file_that_is_named_twice_counts_once() -> None:
     sub = "executable = x\ntransfer_input_files = b,b\ntransfer_output_files = a, a\nqueue\n"
     found = table("JOB A a.sub\n", a_sub=sub)
     assert (found["inputs"], found["outputs"]) == (["b"], ["a"])
+
+
+def test_outputs_of_a_job_that_transfers_nothing_may_have_any_names() -> None:
+    sub = "executable = x\nshould_transfer_files = NO\ntransfer_output_files = ./a, d/, d, ../b, /c, .e/f\nqueue\n"
+    assert table("JOB A a.sub\n", a_sub=sub) == {"command": ["x"], "outputs": ["a", "d", ".e/f"]}
+
+
+def test_a_file_that_several_nodes_write_is_known_by_any_of_its_names() -> None:
+    subs = {f"{name}_sub": f"executable=x\noutput={file}\nqueue\n" for name, file in (("a", "./o"), ("b", "d/../o"))}
+    found = vertices("JOB A a.sub\nJOB B b.sub\n", frozenset(), **subs).vertices
+    assert [vertex.table.keys() for vertex in found] == [{"shell"}, {"shell"}]
 
 
 def test_what_is_not_carried_over_is_said_once() -> None:
