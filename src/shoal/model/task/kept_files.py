@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from shoal.model.blobs import is_digest
-from shoal.model.limits import MAX_INLINE, MAX_KEPT_FILES
+from shoal.model.limits import MAX_BYTES, MAX_INLINE, MAX_KEPT_FILES
 
 START = '{"kept":'  # no payload of a function begins so
 
@@ -73,4 +73,4 @@ def _file(digest: Any, size: Any, mode: Any, url: Any = "") -> KeptFile:
 
 
 def _is_right(file: KeptFile) -> bool:
-    return is_digest(file.digest) and file.size >= 0 and not {" ", "\0", "\n"} & set(file.url)
+    return is_digest(file.digest) and 0 <= file.size <= MAX_BYTES and not {" ", "\0", "\n"} & set(file.url)

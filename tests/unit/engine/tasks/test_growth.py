@@ -148,6 +148,17 @@ def test_bytes_or_time_are_enough_for_a_merge() -> None:
     assert [len(files) for files in (growth.rules[0].tasks, growth.rules[0].waiting)] == [2, 0]
 
 
+def test_a_size_beyond_all_bounds_in_a_result_is_not_written_to_the_database() -> None:
+    stand = Stand()
+    run = stand.submit({**READ, "params": {"n": [1]}}, rules=[RECO])
+    pilot = stand.pilot(1)
+    (lease,) = pilot.pull()
+    pilot.talk(good(lease.attempt, result=f'{{"kept":{{"raw/1.dat":["sha256:{"a" * 64}",{10**30},420]}}}}'))
+    settle(stand)  # SQLite has no number of this size
+    assert work_off(stand, pilot) == [["reco", "raw/1.dat"]]
+    assert stand.engine.state.runs[run].finished is not None
+
+
 def test_no_file_comes_back_to_a_rule() -> None:
     stand = Stand()
     again = {**RECO, "files": "raw/*.dat", "outputs": ["raw/x{file.stem}.dat"]}
