@@ -43,8 +43,8 @@ def unpack(result: str) -> dict[str, KeptFile]:
     try:
         named: Any = json.loads(result)["kept"]
         files = {str(name): _file(*row) for name, row in named.items()}
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-        return {}
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError):
+        return {}  # the last two: a size of 1e400 is infinite, and brackets may be nested deeper than Python reads
     if len(files) > MAX_KEPT_FILES or not all(_is_right(file) for file in files.values()):
         return {}
     return files
