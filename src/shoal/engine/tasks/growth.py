@@ -22,7 +22,7 @@ from shoal.engine.records import Array, Run
 from shoal.engine.state import State
 from shoal.engine.tasks.layout import add_array, make_array
 from shoal.flow.gather import Terms, WaitingFile, next_batch
-from shoal.model.errors import Conflict
+from shoal.model.errors import BadInput, Conflict, echo
 from shoal.model.ids import run_text
 from shoal.model.limits import MAX_ELEMENTS, MAX_GROWN
 from shoal.model.quantities import many
@@ -40,10 +40,16 @@ class RuleState:
     __slots__ = ("rule", "seen", "tasks", "terms", "waiting")
 
     def __init__(self, rule: Rule) -> None:
-        self.rule, self.terms = rule, Terms(rule.most, rule.gather_size, rule.gather_within)
+        length = rule.length if rule.gathers else None
+        self.rule, self.terms = rule, Terms(rule.most, rule.gather_size, rule.gather_within, length)
         self.seen: set[str] = set()
         self.waiting: list[WaitingFile] = []  # in the order in which they came
         self.tasks: dict[int, int] = {}  # first element of each of its tasks -> how many files it has
+
+    def wait(self, name: str, size: int, since: float) -> None:
+        """A file waits from now on."""
+        length = self.rule.length_of(name) if self.rule.gathers else 0
+        self.waiting.append(WaitingFile(name, size, since, length))
 
 
 class Growth:
@@ -108,7 +114,7 @@ def restore(run: Run, row: GrowthRow, files: Iterable[GrownRow]) -> None:
         if file.element:
             one.tasks[file.element] = one.tasks.get(file.element, 0) + 1
         else:
-            one.waiting.append(WaitingFile(file.file, file.size, file.seen))
+            one.wait(file.file, file.size, file.seen)
 
 
 def _write(state: State, run: Run, growth: Growth) -> None:
@@ -178,7 +184,7 @@ def _take(
                 return
             one.seen.add(name)
             growth.count += 1
-            one.waiting.append(WaitingFile(name, size, state.now))
+            one.wait(name, size, state.now)
             state.change(GrownRow(run.number, place, name, size, state.now, 0))
     grow(state, run, growth)
 
@@ -189,11 +195,14 @@ def grow(state: State, run: Run, growth: Growth, rest_of: int = -1) -> None:
     growth.held = ""
     for place, one in enumerate(growth.rules):
         first, made = run.total + 1, 0
-        while one.waiting and (count := next_batch(one.waiting, one.terms, state.now, place == rest_of)):
+        while (
+            not growth.stopped
+            and one.waiting
+            and (count := next_batch(one.waiting, one.terms, state.now, place == rest_of))
+        ):
             growth.held = _hindrance(state, run)
-            if growth.held:
+            if growth.held or not _make(state, run, place, one, one.waiting[:count]):
                 break
-            _make(state, run, place, one, one.waiting[:count])
             del one.waiting[:count]
             made += 1
         if made:
@@ -212,11 +221,18 @@ def _hindrance(state: State, run: Run) -> str:
     return f"a run has at most {MAX_ELEMENTS:,} tasks" if run.total >= MAX_ELEMENTS else ""
 
 
-def _make(state: State, run: Run, place: int, one: RuleState, files: Sequence[WaitingFile]) -> None:
-    """Append a task for these files; it is offered once it is durable."""
+def _make(state: State, run: Run, place: int, one: RuleState, files: Sequence[WaitingFile]) -> bool:
+    """Append a task for these files; it is offered once it is durable. False: there can be no such task, so the run grows
+    no more: who reported the file did nothing wrong, so that cannot be refused."""
     first = run.total + 1
     table = one.rule.table_of([file.name for file in files], len(one.tasks) + 1)
-    array = make_array(state, run, first, stored_spec(table))
+    try:
+        spec = stored_spec(table)
+    except BadInput as error:
+        which = f"{echo(files[0].name)} and others" if len(files) > 1 else echo(files[0].name)
+        stop(state, run, f"{one.rule.name} can make no task of {which}: {error.line}")
+        return False
+    array = make_array(state, run, first, spec)
     array.accepted = False
     add_array(run, array)
     one.tasks[first] = len(files)
@@ -225,6 +241,7 @@ def _make(state: State, run: Run, place: int, one: RuleState, files: Sequence[Wa
     for file in files:
         state.change(GrownRow(run.number, place, file.name, file.size, file.since, first))
     ask_again(state, (array.spec,))
+    return True
 
 
 def flush(state: State, run: Run) -> None:

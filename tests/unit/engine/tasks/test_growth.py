@@ -219,6 +219,52 @@ def test_final_tasks_wait_for_everything_that_grows() -> None:
     assert stand.engine.state.runs[run].finished is not None
 
 
+@pytest.mark.parametrize(
+    ("change", "least"),
+    [
+        ({"shell": "cat {files}"}, 4), ({"shell": "cat {files}", "gather_within": "3s"}, 4),
+        ({"command": ["cat", "{files}"], "inputs": ["{files}", "x.cfg"]}, 2),
+        ({"command": ["cat", "{files}"], "inputs": ["{files}", "x.cfg"], "gather_size": 10**6}, 2),
+    ],
+)  # fmt: skip
+def test_files_that_do_not_fit_into_one_task_make_several(change: dict[str, Any], least: int) -> None:
+    """A parameter has 4,096 bytes, and `inputs` 1,000 names: 1,000 files with long names made the server end itself."""
+    stand = Stand()
+    run = stand.submit(rules=[{"name": "merge", "files": "raw/*", "gather": 1_000, "watch": "1h", **change}])
+    names = [f"raw/{at:04}-{'long' * 9}" for at in range(1_000)]
+    for at in range(0, 1_000, 100):
+        tell(stand, run, *names[at : at + 100])
+    stand.restart()
+    stand.pass_time(4.0)
+    settle(stand)
+    tell(stand, run, end=True)
+    pilot, taken = stand.pilot(16), Counter[str]()
+    waiting = pilot.pull()
+    while waiting:
+        taken += Counter(name for one in waiting for name in one.command or shlex.split(one.shell))
+        leases = pilot.talk(*[good(one.attempt) for one in waiting]).leases
+        waiting = [*leases, *settle(stand, pilot)] or pilot.pull()
+    assert [taken[name] for name in names] == [1] * 1_000
+    growth = stand.engine.state.runs[run].growth
+    assert growth is not None and stand.events("growth_stopped") == []
+    assert sum(growth.rules[0].tasks.values()) == 1_000 and len(growth.rules[0].tasks) >= least
+    assert stand.engine.state.runs[run].finished is not None
+
+
+def test_a_file_of_which_no_task_can_be_made_stops_the_rules_and_refuses_no_report() -> None:
+    stand = Stand()
+    run = stand.submit({**READ, "params": {"n": ["x" * 4_090]}}, rules=[RECO])
+    pilot = stand.pilot(1)
+    (lease,) = pilot.pull()
+    assert pilot.verdict(good(lease.attempt)) == "recorded"
+    settle(stand)
+    (event,) = stand.events("growth_stopped")
+    assert "reco can make no task of raw/x" in event.data["why"] and event.data["waiting"] == 1
+    assert stand.engine.state.runs[run].finished is not None
+    stand.restart()
+    assert stand.sound()
+
+
 def test_names_with_spaces_braces_and_quotes_stay_one_word_each() -> None:
     stand = Stand()
     shell = {"name": "merge", "files": "raw/*", "gather": 3, "shell": "cat {files} > all"}
