@@ -80,6 +80,7 @@ class FileWatch:
                 for name, (size, changed) in sorted(found.items(), key=lambda item: (item[1][1], item[0]))
                 if before.get(name) == (size, changed)
                 and any(name not in one.seen and one.rule.takes(name) for one in watching)
+                and not growth.outputs.has(run, name)
                 and self._can_be_told(run, name)
             ]
             for at in range(0, len(new), MAX_TOLD_FILES):

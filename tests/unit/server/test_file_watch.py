@@ -39,9 +39,10 @@ def play(folder: Path, story: Callable[[Service, Looks], Awaitable[None]], *task
         service.accept(run.number, 1, run.total)
 
         async def looks() -> Growth:
+            assert run.growth is not None
             for _ in range(2):
-                assert run.growth is not None
                 await watch._look(run, run.growth)
+            await service.writer.settled()
             return run.growth
 
         try:
@@ -79,3 +80,16 @@ def test_a_name_that_no_task_can_have_is_passed_over_and_logged_once(
         assert "caf\\udce9.dat: files: is not UTF-8" in told
 
     play(tmp_path, story)
+
+
+def test_a_half_written_output_of_a_task_is_left_to_its_report(tmp_path: Path) -> None:
+    (tmp_path / "a.dat").write_text("from outside", encoding="utf-8")
+    (tmp_path / "b.dat").write_text("first, and", encoding="utf-8")
+
+    async def story(service: Service, looks: Looks) -> None:
+        assert (await looks()).rules[0].seen == {"a.dat"}
+        before = service.writer.commits
+        await looks()
+        assert service.writer.commits == before, "it is not told again and again"
+
+    play(tmp_path, story, {"command": ["write"], "name": "write", "outputs": ["b.dat"]})

@@ -24,12 +24,12 @@ from shoal.engine.tasks.layout import add_array, make_array
 from shoal.flow.gather import Terms, WaitingFile, next_batch
 from shoal.model.errors import BadInput, Conflict, echo
 from shoal.model.ids import run_text
-from shoal.model.limits import MAX_ELEMENTS, MAX_GROWN
+from shoal.model.limits import MAX_ELEMENTS, MAX_FILES_COMPARED, MAX_GROWN
 from shoal.model.quantities import many
 from shoal.model.task.kept_files import unpack
 from shoal.model.task.rule import Rule
 from shoal.model.task.spec import OWN
-from shoal.model.task.sweep import fill
+from shoal.model.task.sweep import fill, has_shape, shape_of
 from shoal.wire.submission import stored_rule
 from shoal.wire.task import stored_spec
 
@@ -52,6 +52,43 @@ class RuleState:
         self.waiting.append(WaitingFile(name, size, since, length))
 
 
+class DeclaredOutputs:
+    """Which names tasks of a run declare as outputs, whatever became of the tasks."""
+
+    __slots__ = ("_arrays", "_names", "_read", "_shapes")
+
+    def __init__(self) -> None:
+        self._arrays = self._read = 0  # arrays and outputs of sweeps that were read so far
+        self._names: set[str] = set()
+        self._shapes: set[tuple[str, ...]] = set()  # of sweeps whose names are too many to be listed
+
+    def has(self, run: Run, name: str) -> bool:
+        """True if it is one of them; for very large sweeps also if it looks like one."""
+        for array in run.arrays[self._arrays :]:
+            self._add(array)
+        self._arrays = len(run.arrays)
+        return name in self._names or any(has_shape(name, shape) for shape in self._shapes)
+
+    def _add(self, array: Array) -> None:
+        size = array.count * len(array.spec.outputs) if array.count > 1 else 0
+        if size and self._read + size > MAX_FILES_COMPARED:
+            self._shapes.update(shape_of(name) for _, name in _outputs(array, None))
+            return
+        self._read += size
+        for element in range(array.first, array.first + array.count) if array.spec.outputs else ():
+            self._names.update(name for _, name in _outputs(array, element))
+
+
+def _outputs(array: Array, element: int | None) -> list[tuple[str, str]]:
+    """An element's outputs, seen from the directory of the task and from that of the run; None: those of any, with
+    placeholders."""
+    spec = array.spec
+    base = "" if spec.cwd in (None, OWN) else spec.cwd or ""
+    params = spec.sweep.at(element - array.first) if spec.sweep is not None and element is not None else None
+    names = [fill(text, params) if params is not None else text for text in spec.outputs]
+    return [(name, posixpath.normpath(posixpath.join(base, name))) for name in names]
+
+
 class Growth:
     """The rules of one run."""
 
@@ -62,6 +99,7 @@ class Growth:
         self.stopped = False  # the run was cancelled: nothing grows until it is retried
         self.held = ""  # why nothing is made of files that would be enough
         self.count = 0  # files taken
+        self.outputs = DeclaredOutputs()
 
     @property
     def is_open(self) -> bool:
@@ -137,14 +175,11 @@ def note_outputs(state: State, array: Array, low: int, high: int, sizes: Sequenc
     run, spec = array.run, array.spec
     if run.growth is None or not spec.outputs:
         return
-    base = "" if spec.cwd in (None, OWN) else spec.cwd or ""
     kept, files = unpack(result), []
     for element in range(low, high):
-        params = spec.sweep.at(element - array.first) if spec.sweep is not None else None
-        for at, text in enumerate(spec.outputs):
-            name = fill(text, params) if params is not None else text
-            size = kept[name].size if name in kept else sizes[at] if at < len(sizes) else 0
-            files.append((posixpath.normpath(posixpath.join(base, name)), size))
+        for at, (written, name) in enumerate(_outputs(array, element)):
+            size = kept[written].size if written in kept else sizes[at] if at < len(sizes) else 0
+            files.append((name, size))
     _take(state, run, run.growth, files, run.growth.at(spec.name) + 1)
 
 
@@ -170,9 +205,12 @@ def tell(state: State, command: TellFiles) -> dict[str, int | str]:
 def _take(
     state: State, run: Run, growth: Growth, files: Sequence[tuple[str, int]], at: int, is_outside: bool = False
 ) -> None:
-    """Give files to the rules from a place on that take them and do not know them."""
+    """Give files to the rules from a place on that take them and do not know them. What tasks of the run declare as outputs
+    never comes from outside: it may be half written, or of an attempt that fails, and goes down only."""
     if growth.stopped:
         return
+    if is_outside:
+        files = [file for file in files if not growth.outputs.has(run, file[0])]
     for place, one in enumerate(growth.rules[at:], at):
         if is_outside and one.rule.watch is None:
             continue

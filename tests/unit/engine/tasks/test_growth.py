@@ -167,6 +167,34 @@ def test_no_file_comes_back_to_a_rule() -> None:
     assert stand.engine.state.runs[run].finished is not None
 
 
+def test_what_a_task_of_the_run_writes_does_not_come_from_outside_before_it_is_done() -> None:
+    stand = Stand()
+    run = stand.submit(READ, rules=[WATCH])
+    pilot = stand.pilot(1)
+    (lease,) = pilot.pull()
+    assert tell(stand, run, "raw/1.dat", "raw/2.dat", "raw/4.dat")["files"] == 1, "two are half written, or will be"
+    stand.restart()
+    assert tell(stand, run, "raw/1.dat")["files"] == 0
+    leases = [*pilot.talk(bad(lease.attempt)).leases, *settle(stand, pilot)]
+    assert tell(stand, run, "raw/1.dat")["files"] == 0, "an attempt that failed left it"
+    done = work_off(stand, pilot, *leases)
+    assert sorted(c[1] for c in done if c[0] == "reco") == ["raw/2.dat", "raw/3.dat", "raw/4.dat"]
+
+
+def test_what_a_watching_rule_writes_does_not_come_back_to_it_from_outside() -> None:
+    stand = Stand()
+    run = stand.submit(rules=[{**RECO, "files": "*.dat", "outputs": ["{file.stem}.out.dat"], "watch": "1h"}])
+    assert tell(stand, run, "a.dat")["tasks"] == 1
+    work_off(stand, stand.pilot(1))
+    assert tell(stand, run, "a.dat", "a.out.dat")["tasks"] == 0
+
+
+def test_outputs_of_very_large_sweeps_are_known_by_their_shape() -> None:
+    stand = Stand()
+    run = stand.submit({"array": "1-300000", "outputs": ["raw/{i}.dat"]}, rules=[{**WATCH, "files": "raw/*"}])
+    assert tell(stand, run, "raw/7.dat", "raw/x.txt")["files"] == 1
+
+
 def test_a_failed_task_of_a_rule_is_retried_by_hand_and_what_it_writes_goes_on() -> None:
     stand = Stand()
     run = stand.submit({**READ, "params": {"n": [1]}}, rules=[RECO, MERGE])
