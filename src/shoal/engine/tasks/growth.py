@@ -94,7 +94,7 @@ class Growth:
 
     def __init__(self, rules: Sequence[Rule], since: float) -> None:
         self.rules = [RuleState(rule) for rule in rules]
-        self.since = since  # when the last file came from outside
+        self.since = since  # when the last file came from outside, or somebody could tell of files again
         self.watching = any(rule.watch is not None for rule in rules)
         self.stopped = False  # the run was cancelled: nothing grows until it is retried
         self.held = ""  # why nothing is made of files that would be enough
@@ -141,9 +141,10 @@ def enter(state: State, run: Run, rules: Sequence[Rule]) -> None:
     _write(state, run, run.growth)
 
 
-def restore(run: Run, row: GrowthRow, files: Iterable[GrownRow]) -> None:
-    """What the database kept of a run's rules."""
-    growth = run.growth = Growth([stored_rule(table) for table in json.loads(row.rules)], row.since)
+def restore(run: Run, row: GrowthRow, files: Iterable[GrownRow], now: float) -> None:
+    """What the database kept of a run's rules. While the server was away nobody could tell it of files, so it waits for them
+    anew."""
+    growth = run.growth = Growth([stored_rule(table) for table in json.loads(row.rules)], max(row.since, now))
     growth.watching, growth.stopped = bool(row.watching), bool(row.stopped)
     for file in sorted(files, key=lambda file: (file.seen, file.file)):
         one = growth.rules[file.rule]
@@ -299,6 +300,8 @@ def turn(state: State, run: Run) -> None:
     growth = run.growth
     if growth is None or growth.stopped:
         return
+    if run.is_planning:
+        growth.since = state.now  # files are waited for from its acceptance on
     if growth.watching and state.now >= growth.since + growth.patience:
         _end_watch(state, run, growth)
         _write(state, run, growth)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from shoal.engine.commands import Accept, TellFiles
+from shoal.engine.commands import Accept, AdvancePlan, Submit, TellFiles
 from shoal.model.errors import BadInput, Conflict
 from shoal.wire.messages import Lease
 from shoal.wire.submission import parse_submission
-from tests.unit.engine.stand import FakePilot, Stand, bad, good
+from tests.unit.engine.stand import OWNER, FakePilot, Stand, bad, good
 
 READ = {"command": ["read", "{n}"], "name": "read", "params": {"n": [1, 2, 3]}, "outputs": ["raw/{n}.dat"]}
 RECO = {"name": "reco", "files": "raw/*.dat", "command": ["reco", "{file}"], "outputs": ["reco/{file.stem}.out"]}
@@ -127,6 +127,37 @@ def test_a_watch_ends_when_no_file_came_for_its_time_and_a_quiet_run_is_over() -
     stand.pass_time(700)
     assert stand.engine.state.runs[run].finished is not None
     assert [event.data for event in stand.events("watch_ended")] == [{"files": 1}]
+
+
+def test_time_in_which_the_server_is_away_ends_no_watch() -> None:
+    stand = Stand()
+    run = stand.submit(rules=[WATCH])
+    stand.commit()
+    stand.now += 5 * 3_600
+    stand.restart()
+    stand.pass_time(1)
+    assert tell(stand, run, "raw/a.dat")["tasks"] == 1, "it came meanwhile"
+    work_off(stand, stand.pilot(1))
+    stand.pass_time(3_700)
+    assert stand.engine.state.runs[run].finished is not None
+
+
+def test_no_watch_ends_before_its_run_is_planned() -> None:
+    stand = Stand()
+    body = {"tasks": [], "rules": [WATCH], "plan": 0.9}
+    run = int(stand.do(Submit(parse_submission(body), OWNER, "d", plan={"accept": 0.9})).result["run"][1:])
+    settle(stand)
+    for _ in range(3):
+        stand.pass_time(3_000)
+    due = stand.engine.deadline()
+    assert due is not None and due > stand.now and stand.events("watch_ended") == []
+    stand.do(AdvancePlan(run, "unreduced", "unfinished"))
+    settle(stand)
+    stand.pass_time(3_000)
+    assert tell(stand, run, "raw/a.dat")["tasks"] == 1
+    stand.pass_time(3_700)
+    assert len(stand.events("watch_ended")) == 1
+    assert work_off(stand, stand.pilot(1)) == [["reco", "raw/a.dat"]]
 
 
 def test_bytes_or_time_are_enough_for_a_merge() -> None:
