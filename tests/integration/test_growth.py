@@ -89,5 +89,21 @@ def test_more_names_than_one_command_holds_do_not_end_the_server(cluster: Cluste
     assert cluster.events("engine_rebuilt", "growth_stopped") == []
 
 
+def test_a_retry_takes_files_of_a_spared_task_though_no_task_failed(cluster: Cluster) -> None:
+    cluster.start_server()
+    cluster.start_pilot(1)
+    rule = {"name": "copy", "files": "raw", "shell": "cp {file} copied"}
+    until = "until test -e go; do sleep 0.05; done; echo 5 > raw"
+    run = cluster.submit({"name": "read", "shell": until, "outputs": ["raw"]}, rules=[rule])
+    cluster.wait_running(run)
+    with cluster.client() as client:
+        client.cancel([f"r{run}"], unless_running=True)
+        (cluster.cwd / "go").touch()
+        cluster.wait_run(run)
+        assert client.retry([f"r{run}"])["tasks"] == 1
+    cluster.wait_succeeded(run, 2)
+    assert (cluster.cwd / "copied").read_text(encoding="utf-8") == "5\n"
+
+
 def _files(cluster: Cluster, run: int, name: str) -> int:
     return int(next(rule["files"] for rule in cluster.run_row(run)["rules"] if rule["name"] == name))

@@ -96,7 +96,7 @@ class Growth:
         self.rules = [RuleState(rule) for rule in rules]
         self.since = since  # when the last file came from outside, or somebody could tell of files again
         self.watching = any(rule.watch is not None for rule in rules)
-        self.stopped = False  # the run was cancelled: nothing grows until it is retried
+        self.stopped = False  # the run was cancelled: files wait, and make no tasks until it is retried
         self.held = ""  # why nothing is made of files that would be enough
         self.count = 0  # files taken
         self.outputs = DeclaredOutputs()
@@ -207,9 +207,8 @@ def _take(
     state: State, run: Run, growth: Growth, files: Sequence[tuple[str, int]], at: int, is_outside: bool = False
 ) -> None:
     """Give files to the rules from a place on that take them and do not know them. What tasks of the run declare as outputs
-    never comes from outside: it may be half written, or of an attempt that fails, and goes down only."""
-    if growth.stopped:
-        return
+    never comes from outside: it may be half written, or of an attempt that fails, and goes down only. While growth is stopped
+    files wait: a task that was spared when its run was cancelled may still succeed, and succeeds only once."""
     if is_outside:
         files = [file for file in files if not growth.outputs.has(run, file[0])]
     for place, one in enumerate(growth.rules[at:], at):
@@ -324,12 +323,18 @@ def stop(state: State, run: Run, why: str) -> None:
     _write(state, run, growth)
 
 
+def may_resume(run: Run) -> bool:
+    """True if files wait since growth was stopped."""
+    return run.growth is not None and run.growth.stopped and any(one.waiting for one in run.growth.rules)
+
+
 def resume(state: State, run: Run) -> None:
-    """A person retries a run that was cancelled: what its tasks write makes others again."""
+    """A person retries a run that was cancelled: what its tasks write makes others again, and what they wrote meanwhile."""
     growth = run.growth
     if growth is not None and growth.stopped:
-        growth.stopped = False
+        growth.stopped, growth.since = False, state.now
         _write(state, run, growth)
+        grow(state, run, growth)
 
 
 def waiting_text(run: Run) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shoal.engine.commands import Accept, AdvancePlan, Submit, TellFiles
+from shoal.engine.commands import Accept, AdvancePlan, Cancel, Submit, TellFiles
 from shoal.model.errors import BadInput, Conflict
 from shoal.wire.messages import Lease
 from shoal.wire.submission import parse_submission
@@ -253,6 +253,46 @@ def test_a_cancelled_run_grows_no_more_until_it_is_retried() -> None:
     stand.retry(run)
     tell(stand, run, end=True)
     assert Counter(c[0] for c in work_off(stand, stand.pilot(1))) == {"read": 3, "reco": 3, "cat": 2}
+
+
+def spared(stand: Stand, pilot: FakePilot, run: int) -> None:
+    """One task of a run runs, the run is cancelled but for it, and it succeeds."""
+    attempt = pilot.work()
+    stand.do(Cancel((run,), unless_running=True))
+    settle(stand)
+    pilot.talk(good(attempt))
+    settle(stand)
+    assert stand.engine.state.runs[run].finished is not None and stand.engine.state.runs[run].total == 3
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_task_that_ran_on_in_a_cancelled_run_has_its_files_taken_with_the_retry(is_restarted: bool) -> None:
+    stand = Stand()
+    run = stand.submit(READ, rules=[RECO, MERGE])
+    pilot = stand.pilot(1)
+    spared(stand, pilot, run)
+    if is_restarted:
+        stand.restart()
+    assert stand.retry(run) == 2
+    commands = work_off(stand, pilot, *settle(stand, pilot))
+    assert sorted(c[1] for c in commands if c[0] == "reco") == ["raw/1.dat", "raw/2.dat", "raw/3.dat"]
+    assert stand.engine.state.runs[run].finished is not None
+
+
+@pytest.mark.parametrize("gather", [{}, {"gather": 2, "command": ["reco", "{files}"], "outputs": []}])
+def test_a_retry_makes_tasks_of_files_that_wait_though_none_failed(gather: dict[str, Any]) -> None:
+    stand = Stand()
+    run = stand.submit({**READ, "params": {"n": [1]}}, rules=[{**RECO, **gather}])
+    pilot = stand.pilot(1)
+    attempt = pilot.work()
+    stand.do(Cancel((run,), unless_running=True))
+    pilot.talk(good(attempt))
+    settle(stand)
+    assert stand.engine.state.runs[run].finished is not None
+    assert stand.retry(run) == 1
+    assert work_off(stand, pilot, *settle(stand, pilot)) == [["reco", "raw/1.dat"]]
+    assert stand.engine.state.runs[run].finished is not None
+    assert stand.retry(run) == 0
 
 
 def test_files_wait_while_a_quota_has_no_room_for_more_tasks() -> None:
