@@ -85,7 +85,7 @@ def _outputs(array: Array, element: int | None) -> list[tuple[str, str]]:
     spec = array.spec
     base = "" if spec.cwd in (None, OWN) else spec.cwd or ""
     params = spec.sweep.at(element - array.first) if spec.sweep is not None and element is not None else None
-    names = [fill(text, params) if params is not None else text for text in spec.outputs]
+    base, *names = [fill(text, params) if params is not None else text for text in (base, *spec.outputs)]
     return [(name, posixpath.normpath(posixpath.join(base, name))) for name in names]
 
 

@@ -68,6 +68,15 @@ def test_outputs_make_tasks_and_what_is_left_is_merged_at_the_end() -> None:
     ]  # fmt: skip
 
 
+def test_an_output_is_where_the_directory_of_its_own_task_is() -> None:
+    stand = Stand()
+    read = {**READ, "cwd": "sub/{n}", "outputs": ["o.dat"]}
+    run = stand.submit(read, rules=[{**RECO, "files": "sub/*/o.dat", "watch": "1h"}])
+    assert tell(stand, run, "sub/1/o.dat", "sub/4/o.dat")["files"] == 1, "one is an output of a task"
+    commands = work_off(stand, stand.pilot(1))
+    assert sorted(c[1] for c in commands if c[0] == "reco") == [f"sub/{n}/o.dat" for n in (1, 2, 3, 4)]
+
+
 def test_a_task_of_a_rule_is_offered_only_once_it_is_durable() -> None:
     stand = Stand()
     stand.submit({**READ, "params": {"n": [1]}}, rules=[RECO])
