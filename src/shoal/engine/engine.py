@@ -165,10 +165,10 @@ class Engine:
         try:
             state.out.result = self._rules[type(command)](command)
         except REFUSALS as refusal:
-            if isinstance(command, UNSENT):
-                raise InternalError(f"{type(command).__name__} was refused, and nobody sent it") from refusal
             if state.out.changes or state.out.answers:
                 raise InternalError(f"{type(command).__name__} was refused after it had changed something") from refusal
+            if isinstance(command, UNSENT):
+                raise InternalError(f"{type(command).__name__} was refused, and nobody sent it") from refusal
             raise
         if now >= state.observed + EVERY:
             observe(state)
