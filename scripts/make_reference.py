@@ -651,6 +651,7 @@ LIMITS = {
     "MAX_ADDED": "tables that `shoal.Executor` adds to its run at once",
     "MAX_ELEMENTS": "tasks in one run",
     "MAX_PARAMS": "parameters of a sweep",
+    "MAX_PARAM_BYTES": "one value of a parameter",
     "MAX_NAME": "a name",
     "MAX_ARGV_ITEMS": "arguments of a command",
     "MAX_ARGV_BYTES": "a command or a shell text",

@@ -67,5 +67,43 @@ def test_the_tier0_chain_takes_every_file_once_though_the_server_is_killed(clust
     assert sorted(map(int, kept)) == [event for event in range(FILES * EVENTS) if event % 10 == 0]
 
 
+def test_more_names_than_one_command_holds_do_not_end_the_server(cluster: Cluster) -> None:
+    """They were refused to nobody in a step of time, which ended the server, and every one that was started after it."""
+    names = [f"raw/{at:03}-{'long' * 9}.dat" for at in range(120)]
+    (cluster.cwd / "raw").mkdir()
+    for name in names:
+        (cluster.cwd / name).touch()
+    with open(os.fsencode(cluster.cwd) + b"/raw/caf\xe9.dat", "wb"):
+        pass
+    cluster.start_server("--embedded", "--linger", "600", "--no-pilot")
+    cluster.start_pilot(1)
+    rule = {"name": "merge", "files": "raw/*", "gather": 1_000, "gather_within": "1s", "watch": "1h"}
+    run = cluster.submit(rules=[{**rule, "shell": "for file in {files}; do echo $file; done >> book"}])
+    cluster.until(lambda: _files(cluster, run, "merge") == 120, "all files are found")
+    cluster.until(lambda: cluster.run_row(run)["rules"][0]["waiting"] == 0, "all files are in tasks")
+    with cluster.client() as client:
+        client.tell_files(f"r{run}", {}, end=True)
+    cluster.wait_run(run)
+    assert sorted((cluster.cwd / "book").read_text(encoding="utf-8").splitlines()) == names
+    cluster.stop_server()  # and not by itself
+    assert cluster.events("engine_rebuilt", "growth_stopped") == []
+
+
+def test_a_retry_takes_files_of_a_spared_task_though_no_task_failed(cluster: Cluster) -> None:
+    cluster.start_server()
+    cluster.start_pilot(1)
+    rule = {"name": "copy", "files": "raw", "shell": "cp {file} copied"}
+    until = "until test -e go; do sleep 0.05; done; echo 5 > raw"
+    run = cluster.submit({"name": "read", "shell": until, "outputs": ["raw"]}, rules=[rule])
+    cluster.wait_running(run)
+    with cluster.client() as client:
+        client.cancel([f"r{run}"], unless_running=True)
+        (cluster.cwd / "go").touch()
+        cluster.wait_run(run)
+        assert client.retry([f"r{run}"])["tasks"] == 1
+    cluster.wait_succeeded(run, 2)
+    assert (cluster.cwd / "copied").read_text(encoding="utf-8") == "5\n"
+
+
 def _files(cluster: Cluster, run: int, name: str) -> int:
     return int(next(rule["files"] for rule in cluster.run_row(run)["rules"] if rule["name"] == name))

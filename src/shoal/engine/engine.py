@@ -72,6 +72,7 @@ from shoal.sched.placement.weather import EVERY
 from shoal.sched.quota import Standing
 from shoal.wire.messages import TagValue
 
+UNSENT = (Tick, Resume, Accept)  # commands of the server itself: a refusal would reach nobody, and end its loop
 MAKE_WAY = 1.0  # seconds between two looks for a pilot to be cleared
 
 
@@ -170,6 +171,8 @@ class Engine:
         except REFUSALS as refusal:
             if state.out.changes or state.out.answers:
                 raise InternalError(f"{type(command).__name__} was refused after it had changed something") from refusal
+            if isinstance(command, UNSENT):
+                raise InternalError(f"{type(command).__name__} was refused, and nobody sent it") from refusal
             raise
         if now >= state.observed + EVERY:
             observe(state)

@@ -130,7 +130,7 @@ def load(
     for file in grown:
         files.setdefault(file.run, []).append(file)
     for kept_growth in growths:
-        restore_growth(state.runs[kept_growth.run], kept_growth, files.get(kept_growth.run, ()))
+        restore_growth(state.runs[kept_growth.run], kept_growth, files.get(kept_growth.run, ()), state.now)
     begun = {number for number, *_ in done} | {row.run for row in tasks} | {row.run for row in chunks}
     begun |= {row.run for row in runs if PARENT in row.labels}  # its class depends on where it is placed
     left: list[Array] = []

@@ -63,6 +63,7 @@ MAX_FILES_COMPARED = 200_000  # names of files of one table that are compared wi
 MAX_TIED = 10_000  # tasks of a sweep that wait for those of another one by one; of more, for all of them
 MAX_EDGES = 2_000_000  # between single tasks, of a run that is exported as a graph: some 300 MB as objects
 MAX_PARAMS = 32
+MAX_PARAM_BYTES = 4_096  # of one value
 MAX_NAME = 256  # bytes
 MAX_ARGV_ITEMS = 10_000
 MAX_ARGV_BYTES = 1024 * 1024

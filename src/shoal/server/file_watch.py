@@ -18,9 +18,10 @@ from collections.abc import Sequence
 from shoal.engine.commands import TellFiles
 from shoal.engine.records import Run
 from shoal.engine.tasks.growth import Growth
-from shoal.model.errors import ShoalError
+from shoal.model.errors import BadInput, ShoalError, echo
 from shoal.model.ids import run_text
 from shoal.model.limits import MAX_TOLD_FILES
+from shoal.model.task.checks import paths
 from shoal.server.service import Service
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ class FileWatch:
         self._service, self._every = service, every
         self._next: dict[int, float] = {}
         self._last: dict[int, Look] = {}
+        self._refused: dict[int, set[str]] = {}  # names that were logged
 
     async def run(self) -> None:
         """Look at one run after another, each in its time."""
@@ -60,6 +62,7 @@ class FileWatch:
             watched = {run.number: run for run in runs if run.growth is not None and run.growth.watching and run.cwd}
             self._next = {number: at for number, at in self._next.items() if number in watched}
             self._last = {number: look for number, look in self._last.items() if number in watched}
+            self._refused = {number: names for number, names in self._refused.items() if number in watched}
             for number, run in watched.items():
                 now = time.monotonic()
                 if now >= self._next.get(number, 0.0) and run.growth is not None and not run.growth.stopped:
@@ -77,6 +80,8 @@ class FileWatch:
                 for name, (size, changed) in sorted(found.items(), key=lambda item: (item[1][1], item[0]))
                 if before.get(name) == (size, changed)
                 and any(name not in one.seen and one.rule.takes(name) for one in watching)
+                and not growth.outputs.has(run, name)
+                and self._can_be_told(run, name)
             ]
             for at in range(0, len(new), MAX_TOLD_FILES):
                 await self._service.command(TellFiles(run.number, tuple(new[at : at + MAX_TOLD_FILES])))
@@ -84,3 +89,15 @@ class FileWatch:
             log.info("files of %s are not taken: %s", run_text(run.number), error)
         except Exception as error:  # a look that goes wrong must not end the server
             log.error("the files of %s cannot be looked at: %s: %s", run_text(run.number), type(error).__name__, error)
+
+    def _can_be_told(self, run: Run, name: str) -> bool:
+        """False for a name that `shoal grow` would refuse, since no task can have it; that is logged once."""
+        try:
+            paths([name], "files", 1)
+        except BadInput as error:
+            refused = self._refused.setdefault(run.number, set())
+            if name not in refused:
+                log.warning("a file of %s is passed over: %s: %s", run_text(run.number), echo(name), error.line)
+            refused.add(name)
+            return False
+        return True

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from shoal.engine.commands import Enrol
+from shoal.engine.commands import Enrol, Tick
 from shoal.engine.restore import restore
 from shoal.engine.state import State
+from shoal.model.errors import BadInput, InternalError
 from shoal.model.event import KINDS
 from shoal.model.ids import parse_attempt
 from shoal.model.states import TaskState
@@ -181,3 +182,14 @@ def test_a_rebuilt_engine_keeps_what_only_the_process_knew() -> None:
         "its last log lines may still come"
     )
     assert stand.sound()
+
+
+def test_a_step_of_time_that_is_refused_is_a_defect_for_nobody_sent_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand = Stand()
+
+    def refuse(state: State) -> None:
+        raise BadInput("too long")
+
+    monkeypatch.setattr("shoal.engine.tasks.runs.grow_in_time", refuse)
+    with pytest.raises(InternalError):
+        stand.do(Tick())

@@ -23,6 +23,16 @@ def test_so_many_bytes_are_enough_whatever_the_count() -> None:
     assert next_batch(files(0, 0, 0), Terms(2, size=100), 0.0) == 2, "files of unknown size are counted"
 
 
+def test_the_names_of_one_task_have_a_length_beyond_which_they_wait_for_the_next() -> None:
+    names = [file._replace(length=30) for file in files(1, 1, 1, 1)]
+    assert next_batch(names, Terms(9, length=90), 0.0) == 3
+    assert next_batch(names[:3], Terms(9, length=90), 0.0) == 0
+    assert next_batch(names, Terms(2, length=90), 0.0) == 2
+    assert next_batch(names, Terms(9, length=20), 0.0) == 1, (
+        "one alone is too long: its task is refused, not waited for"
+    )
+
+
 def test_fewer_are_enough_once_the_first_has_waited_or_no_more_come() -> None:
     assert next_batch(files(1, 1), Terms(9, within=10.0), 9.9) == 0
     assert next_batch(files(1, 1), Terms(9, within=10.0), 10.0) == 2

@@ -27,6 +27,8 @@ def resume(state: State, command: Resume) -> None:
         state.quarantine_until = max(state.quarantine_until + gap, state.now + timing.quarantine if is_long else 0.0)
     for run in state.runs.values():
         run.last_poll = state.now if is_long else min(state.now, run.last_poll + gap)
+        if run.growth is not None:
+            run.growth.since = min(state.now, run.growth.since + gap)
     # Before the next exchanges it is not known which tasks still run: a finished one must not be copied.
     state.settle_until = state.now + min(gap, timing.beat)
     if is_long:

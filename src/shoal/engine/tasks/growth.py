@@ -22,14 +22,14 @@ from shoal.engine.records import Array, Run
 from shoal.engine.state import State
 from shoal.engine.tasks.layout import add_array, make_array
 from shoal.flow.gather import Terms, WaitingFile, next_batch
-from shoal.model.errors import Conflict
+from shoal.model.errors import BadInput, Conflict, echo
 from shoal.model.ids import run_text
-from shoal.model.limits import MAX_ELEMENTS, MAX_GROWN
+from shoal.model.limits import MAX_ELEMENTS, MAX_FILES_COMPARED, MAX_GROWN
 from shoal.model.quantities import many
 from shoal.model.task.kept_files import unpack
 from shoal.model.task.rule import Rule
 from shoal.model.task.spec import OWN
-from shoal.model.task.sweep import fill
+from shoal.model.task.sweep import fill, has_shape, shape_of
 from shoal.wire.submission import stored_rule
 from shoal.wire.task import stored_spec
 
@@ -40,10 +40,53 @@ class RuleState:
     __slots__ = ("rule", "seen", "tasks", "terms", "waiting")
 
     def __init__(self, rule: Rule) -> None:
-        self.rule, self.terms = rule, Terms(rule.most, rule.gather_size, rule.gather_within)
+        length = rule.length if rule.gathers else None
+        self.rule, self.terms = rule, Terms(rule.most, rule.gather_size, rule.gather_within, length)
         self.seen: set[str] = set()
         self.waiting: list[WaitingFile] = []  # in the order in which they came
         self.tasks: dict[int, int] = {}  # first element of each of its tasks -> how many files it has
+
+    def wait(self, name: str, size: int, since: float) -> None:
+        """A file waits from now on."""
+        length = self.rule.length_of(name) if self.rule.gathers else 0
+        self.waiting.append(WaitingFile(name, size, since, length))
+
+
+class DeclaredOutputs:
+    """Which names tasks of a run declare as outputs, whatever became of the tasks."""
+
+    __slots__ = ("_arrays", "_names", "_read", "_shapes")
+
+    def __init__(self) -> None:
+        self._arrays = self._read = 0  # arrays and outputs of sweeps that were read so far
+        self._names: set[str] = set()
+        self._shapes: set[tuple[str, ...]] = set()  # of sweeps whose names are too many to be listed
+
+    def has(self, run: Run, name: str) -> bool:
+        """True if it is one of them; for very large sweeps also if it looks like one."""
+        for array in run.arrays[self._arrays :]:
+            self._add(array)
+        self._arrays = len(run.arrays)
+        return name in self._names or any(has_shape(name, shape) for shape in self._shapes)
+
+    def _add(self, array: Array) -> None:
+        size = array.count * len(array.spec.outputs) if array.count > 1 else 0
+        if size and self._read + size > MAX_FILES_COMPARED:
+            self._shapes.update(shape_of(name) for _, name in _outputs(array, None))
+            return
+        self._read += size
+        for element in range(array.first, array.first + array.count) if array.spec.outputs else ():
+            self._names.update(name for _, name in _outputs(array, element))
+
+
+def _outputs(array: Array, element: int | None) -> list[tuple[str, str]]:
+    """An element's outputs, seen from the directory of the task and from that of the run; None: those of any, with
+    placeholders."""
+    spec = array.spec
+    base = "" if spec.cwd in (None, OWN) else spec.cwd or ""
+    params = spec.sweep.at(element - array.first) if spec.sweep is not None and element is not None else None
+    base, *names = [fill(text, params) if params is not None else text for text in (base, *spec.outputs)]
+    return [(name, posixpath.normpath(posixpath.join(base, name))) for name in names]
 
 
 class Growth:
@@ -51,11 +94,12 @@ class Growth:
 
     def __init__(self, rules: Sequence[Rule], since: float) -> None:
         self.rules = [RuleState(rule) for rule in rules]
-        self.since = since  # when the last file came from outside
+        self.since = since  # when the last file came from outside, or somebody could tell of files again
         self.watching = any(rule.watch is not None for rule in rules)
-        self.stopped = False  # the run was cancelled: nothing grows until it is retried
+        self.stopped = False  # the run was cancelled: files wait, and make no tasks until it is retried
         self.held = ""  # why nothing is made of files that would be enough
         self.count = 0  # files taken
+        self.outputs = DeclaredOutputs()
 
     @property
     def is_open(self) -> bool:
@@ -97,9 +141,10 @@ def enter(state: State, run: Run, rules: Sequence[Rule]) -> None:
     _write(state, run, run.growth)
 
 
-def restore(run: Run, row: GrowthRow, files: Iterable[GrownRow]) -> None:
-    """What the database kept of a run's rules."""
-    growth = run.growth = Growth([stored_rule(table) for table in json.loads(row.rules)], row.since)
+def restore(run: Run, row: GrowthRow, files: Iterable[GrownRow], now: float) -> None:
+    """What the database kept of a run's rules. While the server was away nobody could tell it of files, so it waits for them
+    anew."""
+    growth = run.growth = Growth([stored_rule(table) for table in json.loads(row.rules)], max(row.since, now))
     growth.watching, growth.stopped = bool(row.watching), bool(row.stopped)
     for file in sorted(files, key=lambda file: (file.seen, file.file)):
         one = growth.rules[file.rule]
@@ -108,7 +153,7 @@ def restore(run: Run, row: GrowthRow, files: Iterable[GrownRow]) -> None:
         if file.element:
             one.tasks[file.element] = one.tasks.get(file.element, 0) + 1
         else:
-            one.waiting.append(WaitingFile(file.file, file.size, file.seen))
+            one.wait(file.file, file.size, file.seen)
 
 
 def _write(state: State, run: Run, growth: Growth) -> None:
@@ -131,14 +176,11 @@ def note_outputs(state: State, array: Array, low: int, high: int, sizes: Sequenc
     run, spec = array.run, array.spec
     if run.growth is None or not spec.outputs:
         return
-    base = "" if spec.cwd in (None, OWN) else spec.cwd or ""
     kept, files = unpack(result), []
     for element in range(low, high):
-        params = spec.sweep.at(element - array.first) if spec.sweep is not None else None
-        for at, text in enumerate(spec.outputs):
-            name = fill(text, params) if params is not None else text
-            size = kept[name].size if name in kept else sizes[at] if at < len(sizes) else 0
-            files.append((posixpath.normpath(posixpath.join(base, name)), size))
+        for at, (written, name) in enumerate(_outputs(array, element)):
+            size = kept[written].size if written in kept else sizes[at] if at < len(sizes) else 0
+            files.append((name, size))
     _take(state, run, run.growth, files, run.growth.at(spec.name) + 1)
 
 
@@ -164,9 +206,11 @@ def tell(state: State, command: TellFiles) -> dict[str, int | str]:
 def _take(
     state: State, run: Run, growth: Growth, files: Sequence[tuple[str, int]], at: int, is_outside: bool = False
 ) -> None:
-    """Give files to the rules from a place on that take them and do not know them."""
-    if growth.stopped:
-        return
+    """Give files to the rules from a place on that take them and do not know them. What tasks of the run declare as outputs
+    never comes from outside: it may be half written, or of an attempt that fails, and goes down only. While growth is stopped
+    files wait: a task that was spared when its run was cancelled may still succeed, and succeeds only once."""
+    if is_outside:
+        files = [file for file in files if not growth.outputs.has(run, file[0])]
     for place, one in enumerate(growth.rules[at:], at):
         if is_outside and one.rule.watch is None:
             continue
@@ -178,7 +222,7 @@ def _take(
                 return
             one.seen.add(name)
             growth.count += 1
-            one.waiting.append(WaitingFile(name, size, state.now))
+            one.wait(name, size, state.now)
             state.change(GrownRow(run.number, place, name, size, state.now, 0))
     grow(state, run, growth)
 
@@ -189,11 +233,14 @@ def grow(state: State, run: Run, growth: Growth, rest_of: int = -1) -> None:
     growth.held = ""
     for place, one in enumerate(growth.rules):
         first, made = run.total + 1, 0
-        while one.waiting and (count := next_batch(one.waiting, one.terms, state.now, place == rest_of)):
+        while (
+            not growth.stopped
+            and one.waiting
+            and (count := next_batch(one.waiting, one.terms, state.now, place == rest_of))
+        ):
             growth.held = _hindrance(state, run)
-            if growth.held:
+            if growth.held or not _make(state, run, place, one, one.waiting[:count]):
                 break
-            _make(state, run, place, one, one.waiting[:count])
             del one.waiting[:count]
             made += 1
         if made:
@@ -212,11 +259,18 @@ def _hindrance(state: State, run: Run) -> str:
     return f"a run has at most {MAX_ELEMENTS:,} tasks" if run.total >= MAX_ELEMENTS else ""
 
 
-def _make(state: State, run: Run, place: int, one: RuleState, files: Sequence[WaitingFile]) -> None:
-    """Append a task for these files; it is offered once it is durable."""
+def _make(state: State, run: Run, place: int, one: RuleState, files: Sequence[WaitingFile]) -> bool:
+    """Append a task for these files; it is offered once it is durable. False: there can be no such task, so the run grows
+    no more: who reported the file did nothing wrong, so that cannot be refused."""
     first = run.total + 1
     table = one.rule.table_of([file.name for file in files], len(one.tasks) + 1)
-    array = make_array(state, run, first, stored_spec(table))
+    try:
+        spec = stored_spec(table)
+    except BadInput as error:
+        which = f"{echo(files[0].name)} and others" if len(files) > 1 else echo(files[0].name)
+        stop(state, run, f"{one.rule.name} can make no task of {which}: {error.line}")
+        return False
+    array = make_array(state, run, first, spec)
     array.accepted = False
     add_array(run, array)
     one.tasks[first] = len(files)
@@ -225,6 +279,7 @@ def _make(state: State, run: Run, place: int, one: RuleState, files: Sequence[Wa
     for file in files:
         state.change(GrownRow(run.number, place, file.name, file.size, file.since, first))
     ask_again(state, (array.spec,))
+    return True
 
 
 def flush(state: State, run: Run) -> None:
@@ -244,6 +299,8 @@ def turn(state: State, run: Run) -> None:
     growth = run.growth
     if growth is None or growth.stopped:
         return
+    if run.is_planning:
+        growth.since = state.now  # files are waited for from its acceptance on
     if growth.watching and state.now >= growth.since + growth.patience:
         _end_watch(state, run, growth)
         _write(state, run, growth)
@@ -266,12 +323,18 @@ def stop(state: State, run: Run, why: str) -> None:
     _write(state, run, growth)
 
 
+def may_resume(run: Run) -> bool:
+    """True if files wait since growth was stopped."""
+    return run.growth is not None and run.growth.stopped and any(one.waiting for one in run.growth.rules)
+
+
 def resume(state: State, run: Run) -> None:
-    """A person retries a run that was cancelled: what its tasks write makes others again."""
+    """A person retries a run that was cancelled: what its tasks write makes others again, and what they wrote meanwhile."""
     growth = run.growth
     if growth is not None and growth.stopped:
-        growth.stopped = False
+        growth.stopped, growth.since = False, state.now
         _write(state, run, growth)
+        grow(state, run, growth)
 
 
 def waiting_text(run: Run) -> str:

@@ -15,14 +15,15 @@ from shoal.engine.tasks import growth
 from shoal.engine.tasks.dependencies import enter, failed_outside, target_text
 from shoal.engine.tasks.layout import array_at, arrays_by_name, meet, parents_of, release_begun
 from shoal.engine.tasks.partial import why_not_again
-from shoal.engine.tasks.runs import enter_noop, hold_lasts
+from shoal.engine.tasks.runs import close_if_done, enter_noop, hold_lasts
 from shoal.model.errors import Conflict
 from shoal.model.ids import TaskId, run_text
 from shoal.model.states import TaskState, advance
 
 
 def retry(state: State, command: Retry) -> dict[str, int]:
-    """Make final tasks ready again. Attempt numbers go on, so an old copy cannot be taken for a new try."""
+    """Make final tasks ready again. Attempt numbers go on, so an old copy cannot be taken for a new try. Files that wait since
+    the run was cancelled make tasks, even if there is no task to be made ready."""
     run = state.runs[command.run]
     reopened = run.finished is not None
     rows = [row for row in command.rows if row.element in array_at(run, row.element).done]
@@ -46,7 +47,10 @@ def retry(state: State, command: Retry) -> dict[str, int]:
     for low, high, before in spans:
         _reopen(state, run, low, high, before)
         state.change(SpanDrop(run.number, low, high))
-    growth.resume(state, run)
+    count, total = len(rows) + sum(high - low for low, high, _ in spans), run.total
+    may_grow = not refused and growth.may_resume(run)
+    if count or may_grow:
+        growth.resume(state, run)
     hold_lasts(run)
     by_name = arrays_by_name(run)
     for array in run.arrays:
@@ -73,16 +77,17 @@ def retry(state: State, command: Retry) -> dict[str, int]:
         for attempt in [a for a in state.dying if a.task == task.id]:
             del state.dying[attempt]  # its hold has ended: it counts as dead
         state.write_task(task)
-    count = len(rows) + sum(high - low for low, high, _ in spans)
-    if count:
+    if count or may_grow:
         ask_again(state, (array.spec for array in run.arrays))
         for array in run.arrays:
             state.queue.offer(array)
             enter_noop(state, array)
         run.finished = None
         state.emit("run_reopened" if reopened else "tasks_reset", run=run.number, tasks=count)
+        if not count:
+            close_if_done(state, run)  # what waits may be a rest
         state.write_run(run)
-    return {"tasks": count}
+    return {"tasks": count or run.total - total}
 
 
 def _check_parents(state: State, run: Run, elements: list[int], spans: list[RetrySpan], outcomes: Outcomes) -> None:

@@ -212,7 +212,7 @@ def _rows(rows: list[Any], field: str) -> Sweep:
 
 def _parameter(value: Any, name: str) -> Value:
     if isinstance(value, str):
-        return short_text(value, name, 4096)
+        return short_text(value, name, limits.MAX_PARAM_BYTES)
     if isinstance(value, bool) or (isinstance(value, (int, float)) and abs(value) < 1e300):
         return value
     raise BadInput(f"{echo(value)!r} is not a value", code="bad_param", field=name, hint="text, number or true/false")

@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from shoal.model.blobs import is_digest
-from shoal.model.limits import MAX_INLINE, MAX_KEPT_FILES
+from shoal.model.limits import MAX_BYTES, MAX_INLINE, MAX_KEPT_FILES
 
 START = '{"kept":'  # no payload of a function begins so
 
@@ -43,8 +43,8 @@ def unpack(result: str) -> dict[str, KeptFile]:
     try:
         named: Any = json.loads(result)["kept"]
         files = {str(name): _file(*row) for name, row in named.items()}
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-        return {}
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError):
+        return {}  # the last two: a size of 1e400 is infinite, and brackets may be nested deeper than Python reads
     if len(files) > MAX_KEPT_FILES or not all(_is_right(file) for file in files.values()):
         return {}
     return files
@@ -73,4 +73,4 @@ def _file(digest: Any, size: Any, mode: Any, url: Any = "") -> KeptFile:
 
 
 def _is_right(file: KeptFile) -> bool:
-    return is_digest(file.digest) and file.size >= 0 and not {" ", "\0", "\n"} & set(file.url)
+    return is_digest(file.digest) and 0 <= file.size <= MAX_BYTES and not {" ", "\0", "\n"} & set(file.url)

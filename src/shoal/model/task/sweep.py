@@ -248,6 +248,28 @@ def fill(text: str, params: dict[str, Value]) -> str:
     return HOLE.sub(lambda found: found[0][0] if found[0] in ("{{", "}}") else hole_value(found, params), text)
 
 
+def shape_of(text: str) -> tuple[str, ...]:
+    """What stands before, between and after the `{placeholders}` of a text."""
+    return tuple(HOLE.sub(lambda found: found[0][0] if found[0] in ("{{", "}}") else "\0", text).split("\0"))
+
+
+def has_shape(text: str, shape: Sequence[str]) -> bool:
+    """True if some values make a text of this shape. In linear time, unlike a regular expression."""
+    first, *others = shape
+    if not others:
+        return text == first
+    *middle, last = others
+    if not text.startswith(first) or not text.endswith(last):
+        return False
+    at, end = len(first), len(text) - len(last)
+    for part in middle:
+        at = text.find(part, at, end)
+        if at < 0:
+            return False
+        at += len(part)
+    return at <= end
+
+
 def hole_value(found: re.Match[str], params: dict[str, Value]) -> str:
     """The text that one placeholder stands for."""
     value = show_value(params[found[1]])

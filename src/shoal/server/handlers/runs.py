@@ -195,7 +195,8 @@ class RunsHandler(CallHandler):
         )
         rows = [row for row in failed.tasks if _fits(where, row)]
         spans = [span for span in failed.spans if _fits_span(where, span.state)]
-        if loaded is None or not (rows or spans):
+        is_whole = element is None and where == Where()
+        if loaded is None or not (rows or spans or (is_whole and any(row.stopped for row in loaded.growths))):
             return 0
         awaited = targets_of(parse_spec(json.loads(array.task)) for array in loaded.arrays)
         outcomes = await outcomes_of(self.service, awaited)

@@ -75,6 +75,19 @@ def test_the_quarantine_of_a_restart_is_not_used_up_by_a_gap() -> None:
     assert len(other.pull()) == 1
 
 
+def test_no_watch_for_files_ends_by_a_gap() -> None:
+    stand = Stand()
+    rule = {"name": "reco", "files": "*.dat", "command": ["reco", "{file}"], "watch": "1h"}
+    run = stand.submit(rules=[rule])
+    stand.pass_time(3_000)
+    thaw(stand, 10_000)
+    assert stand.engine.state.runs[run].finished is None
+    stand.pass_time(500)
+    assert stand.engine.state.runs[run].finished is None
+    stand.pass_time(200)
+    assert stand.engine.state.runs[run].finished is not None, "the hour without the gap is over"
+
+
 def test_an_open_run_is_not_abandoned_by_a_gap() -> None:
     stand = Stand()
     stand.submit({"command": ["a"]}, open=True)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from shoal.engine.commands import Accept, TellFiles
+from shoal.engine.commands import Accept, AdvancePlan, Cancel, Submit, TellFiles
 from shoal.model.errors import BadInput, Conflict
 from shoal.wire.messages import Lease
 from shoal.wire.submission import parse_submission
-from tests.unit.engine.stand import FakePilot, Stand, bad, good
+from tests.unit.engine.stand import OWNER, FakePilot, Stand, bad, good
 
 READ = {"command": ["read", "{n}"], "name": "read", "params": {"n": [1, 2, 3]}, "outputs": ["raw/{n}.dat"]}
 RECO = {"name": "reco", "files": "raw/*.dat", "command": ["reco", "{file}"], "outputs": ["reco/{file.stem}.out"]}
@@ -66,6 +66,15 @@ def test_outputs_make_tasks_and_what_is_left_is_merged_at_the_end() -> None:
     assert [(rule["name"], rule["files"], rule["waiting"], rule["tasks"]) for rule in found["rules"]] == [
         ("reco", 3, 0, 3), ("merge", 3, 0, 2),
     ]  # fmt: skip
+
+
+def test_an_output_is_where_the_directory_of_its_own_task_is() -> None:
+    stand = Stand()
+    read = {**READ, "cwd": "sub/{n}", "outputs": ["o.dat"]}
+    run = stand.submit(read, rules=[{**RECO, "files": "sub/*/o.dat", "watch": "1h"}])
+    assert tell(stand, run, "sub/1/o.dat", "sub/4/o.dat")["files"] == 1, "one is an output of a task"
+    commands = work_off(stand, stand.pilot(1))
+    assert sorted(c[1] for c in commands if c[0] == "reco") == [f"sub/{n}/o.dat" for n in (1, 2, 3, 4)]
 
 
 def test_a_task_of_a_rule_is_offered_only_once_it_is_durable() -> None:
@@ -129,6 +138,37 @@ def test_a_watch_ends_when_no_file_came_for_its_time_and_a_quiet_run_is_over() -
     assert [event.data for event in stand.events("watch_ended")] == [{"files": 1}]
 
 
+def test_time_in_which_the_server_is_away_ends_no_watch() -> None:
+    stand = Stand()
+    run = stand.submit(rules=[WATCH])
+    stand.commit()
+    stand.now += 5 * 3_600
+    stand.restart()
+    stand.pass_time(1)
+    assert tell(stand, run, "raw/a.dat")["tasks"] == 1, "it came meanwhile"
+    work_off(stand, stand.pilot(1))
+    stand.pass_time(3_700)
+    assert stand.engine.state.runs[run].finished is not None
+
+
+def test_no_watch_ends_before_its_run_is_planned() -> None:
+    stand = Stand()
+    body = {"tasks": [], "rules": [WATCH], "plan": 0.9}
+    run = int(stand.do(Submit(parse_submission(body), OWNER, "d", plan={"accept": 0.9})).result["run"][1:])
+    settle(stand)
+    for _ in range(3):
+        stand.pass_time(3_000)
+    due = stand.engine.deadline()
+    assert due is not None and due > stand.now and stand.events("watch_ended") == []
+    stand.do(AdvancePlan(run, "unreduced", "unfinished"))
+    settle(stand)
+    stand.pass_time(3_000)
+    assert tell(stand, run, "raw/a.dat")["tasks"] == 1
+    stand.pass_time(3_700)
+    assert len(stand.events("watch_ended")) == 1
+    assert work_off(stand, stand.pilot(1)) == [["reco", "raw/a.dat"]]
+
+
 def test_bytes_or_time_are_enough_for_a_merge() -> None:
     stand = Stand()
     gather = {"gather": 100, "gather_size": 1_000, "gather_within": "5m"}
@@ -148,12 +188,51 @@ def test_bytes_or_time_are_enough_for_a_merge() -> None:
     assert [len(files) for files in (growth.rules[0].tasks, growth.rules[0].waiting)] == [2, 0]
 
 
+def test_a_size_beyond_all_bounds_in_a_result_is_not_written_to_the_database() -> None:
+    stand = Stand()
+    run = stand.submit({**READ, "params": {"n": [1]}}, rules=[RECO])
+    pilot = stand.pilot(1)
+    (lease,) = pilot.pull()
+    pilot.talk(good(lease.attempt, result=f'{{"kept":{{"raw/1.dat":["sha256:{"a" * 64}",{10**30},420]}}}}'))
+    settle(stand)  # SQLite has no number of this size
+    assert work_off(stand, pilot) == [["reco", "raw/1.dat"]]
+    assert stand.engine.state.runs[run].finished is not None
+
+
 def test_no_file_comes_back_to_a_rule() -> None:
     stand = Stand()
     again = {**RECO, "files": "raw/*.dat", "outputs": ["raw/x{file.stem}.dat"]}
     run = stand.submit(READ, rules=[again])
     assert len(work_off(stand, stand.pilot(1))) == 6
     assert stand.engine.state.runs[run].finished is not None
+
+
+def test_what_a_task_of_the_run_writes_does_not_come_from_outside_before_it_is_done() -> None:
+    stand = Stand()
+    run = stand.submit(READ, rules=[WATCH])
+    pilot = stand.pilot(1)
+    (lease,) = pilot.pull()
+    assert tell(stand, run, "raw/1.dat", "raw/2.dat", "raw/4.dat")["files"] == 1, "two are half written, or will be"
+    stand.restart()
+    assert tell(stand, run, "raw/1.dat")["files"] == 0
+    leases = [*pilot.talk(bad(lease.attempt)).leases, *settle(stand, pilot)]
+    assert tell(stand, run, "raw/1.dat")["files"] == 0, "an attempt that failed left it"
+    done = work_off(stand, pilot, *leases)
+    assert sorted(c[1] for c in done if c[0] == "reco") == ["raw/2.dat", "raw/3.dat", "raw/4.dat"]
+
+
+def test_what_a_watching_rule_writes_does_not_come_back_to_it_from_outside() -> None:
+    stand = Stand()
+    run = stand.submit(rules=[{**RECO, "files": "*.dat", "outputs": ["{file.stem}.out.dat"], "watch": "1h"}])
+    assert tell(stand, run, "a.dat")["tasks"] == 1
+    work_off(stand, stand.pilot(1))
+    assert tell(stand, run, "a.dat", "a.out.dat")["tasks"] == 0
+
+
+def test_outputs_of_very_large_sweeps_are_known_by_their_shape() -> None:
+    stand = Stand()
+    run = stand.submit({"array": "1-300000", "outputs": ["raw/{i}.dat"]}, rules=[{**WATCH, "files": "raw/*"}])
+    assert tell(stand, run, "raw/7.dat", "raw/x.txt")["files"] == 1
 
 
 def test_a_failed_task_of_a_rule_is_retried_by_hand_and_what_it_writes_goes_on() -> None:
@@ -185,6 +264,46 @@ def test_a_cancelled_run_grows_no_more_until_it_is_retried() -> None:
     assert Counter(c[0] for c in work_off(stand, stand.pilot(1))) == {"read": 3, "reco": 3, "cat": 2}
 
 
+def spared(stand: Stand, pilot: FakePilot, run: int) -> None:
+    """One task of a run runs, the run is cancelled but for it, and it succeeds."""
+    attempt = pilot.work()
+    stand.do(Cancel((run,), unless_running=True))
+    settle(stand)
+    pilot.talk(good(attempt))
+    settle(stand)
+    assert stand.engine.state.runs[run].finished is not None and stand.engine.state.runs[run].total == 3
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_task_that_ran_on_in_a_cancelled_run_has_its_files_taken_with_the_retry(is_restarted: bool) -> None:
+    stand = Stand()
+    run = stand.submit(READ, rules=[RECO, MERGE])
+    pilot = stand.pilot(1)
+    spared(stand, pilot, run)
+    if is_restarted:
+        stand.restart()
+    assert stand.retry(run) == 2
+    commands = work_off(stand, pilot, *settle(stand, pilot))
+    assert sorted(c[1] for c in commands if c[0] == "reco") == ["raw/1.dat", "raw/2.dat", "raw/3.dat"]
+    assert stand.engine.state.runs[run].finished is not None
+
+
+@pytest.mark.parametrize("gather", [{}, {"gather": 2, "command": ["reco", "{files}"], "outputs": []}])
+def test_a_retry_makes_tasks_of_files_that_wait_though_none_failed(gather: dict[str, Any]) -> None:
+    stand = Stand()
+    run = stand.submit({**READ, "params": {"n": [1]}}, rules=[{**RECO, **gather}])
+    pilot = stand.pilot(1)
+    attempt = pilot.work()
+    stand.do(Cancel((run,), unless_running=True))
+    pilot.talk(good(attempt))
+    settle(stand)
+    assert stand.engine.state.runs[run].finished is not None
+    assert stand.retry(run) == 1
+    assert work_off(stand, pilot, *settle(stand, pilot)) == [["reco", "raw/1.dat"]]
+    assert stand.engine.state.runs[run].finished is not None
+    assert stand.retry(run) == 0
+
+
 def test_files_wait_while_a_quota_has_no_room_for_more_tasks() -> None:
     stand = Stand()
     stand.policy(quota=[{"who": "ann", "queued": 3}])
@@ -206,6 +325,52 @@ def test_final_tasks_wait_for_everything_that_grows() -> None:
     run = stand.submit(READ, {"command": ["sum"], "role": "final"}, rules=[RECO, MERGE])
     assert work_off(stand, stand.pilot(1))[-1] == ["sum"]
     assert stand.engine.state.runs[run].finished is not None
+
+
+@pytest.mark.parametrize(
+    ("change", "least"),
+    [
+        ({"shell": "cat {files}"}, 4), ({"shell": "cat {files}", "gather_within": "3s"}, 4),
+        ({"command": ["cat", "{files}"], "inputs": ["{files}", "x.cfg"]}, 2),
+        ({"command": ["cat", "{files}"], "inputs": ["{files}", "x.cfg"], "gather_size": 10**6}, 2),
+    ],
+)  # fmt: skip
+def test_files_that_do_not_fit_into_one_task_make_several(change: dict[str, Any], least: int) -> None:
+    """A parameter has 4,096 bytes, and `inputs` 1,000 names: 1,000 files with long names made the server end itself."""
+    stand = Stand()
+    run = stand.submit(rules=[{"name": "merge", "files": "raw/*", "gather": 1_000, "watch": "1h", **change}])
+    names = [f"raw/{at:04}-{'long' * 9}" for at in range(1_000)]
+    for at in range(0, 1_000, 100):
+        tell(stand, run, *names[at : at + 100])
+    stand.restart()
+    stand.pass_time(4.0)
+    settle(stand)
+    tell(stand, run, end=True)
+    pilot, taken = stand.pilot(16), Counter[str]()
+    waiting = pilot.pull()
+    while waiting:
+        taken += Counter(name for one in waiting for name in one.command or shlex.split(one.shell))
+        leases = pilot.talk(*[good(one.attempt) for one in waiting]).leases
+        waiting = [*leases, *settle(stand, pilot)] or pilot.pull()
+    assert [taken[name] for name in names] == [1] * 1_000
+    growth = stand.engine.state.runs[run].growth
+    assert growth is not None and stand.events("growth_stopped") == []
+    assert sum(growth.rules[0].tasks.values()) == 1_000 and len(growth.rules[0].tasks) >= least
+    assert stand.engine.state.runs[run].finished is not None
+
+
+def test_a_file_of_which_no_task_can_be_made_stops_the_rules_and_refuses_no_report() -> None:
+    stand = Stand()
+    run = stand.submit({**READ, "params": {"n": ["x" * 4_090]}}, rules=[RECO])
+    pilot = stand.pilot(1)
+    (lease,) = pilot.pull()
+    assert pilot.verdict(good(lease.attempt)) == "recorded"
+    settle(stand)
+    (event,) = stand.events("growth_stopped")
+    assert "reco can make no task of raw/x" in event.data["why"] and event.data["waiting"] == 1
+    assert stand.engine.state.runs[run].finished is not None
+    stand.restart()
+    assert stand.sound()
 
 
 def test_names_with_spaces_braces_and_quotes_stay_one_word_each() -> None:

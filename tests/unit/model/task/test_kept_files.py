@@ -27,6 +27,9 @@ def test_what_is_in_a_directory_that_was_declared_is_an_output_and_nothing_that_
     [
         "", "AAAA", f"sha256:{'a' * 64}", '{"kept":', '{"kept":[]}', '{"kept":{"a":[]}}', '{"kept":{"a":["b",1,1]}}',
         json.dumps({"kept": {"a": [FILE.digest, -1, 420]}}, separators=(",", ":")),
+        json.dumps({"kept": {"a": [FILE.digest, 2**60 + 1, 420]}}, separators=(",", ":")),
+        f'{{"kept":{{"a":["{FILE.digest}",1e400,420]}}}}', f'{{"kept":{{"a":["{FILE.digest}",1,1e400]}}}}',
+        f'{{"kept":{{"a":["{FILE.digest}",NaN,420]}}}}', '{"kept":' + "[" * 60_000, '{"kept":' + '{"a":' * 12_000,
         json.dumps({"kept": {"a": [*FILE.row, "file:///a b"]}}, separators=(",", ":")),
         json.dumps({"kept": {"a": [FILE.digest, "x", 420]}}, separators=(",", ":")),
         json.dumps({"kept": {str(at): FILE.row for at in range(2_001)}}, separators=(",", ":")),

@@ -9,7 +9,7 @@ from shoal.wire.submission import parse_rules
 
 
 def rule(**more: object) -> Rule:
-    table = {"name": "a", "files": "raw/*.dat", "command": ["do", "{file}"], **more}
+    table = {"name": "a", "files": "raw/*.dat", **({} if "shell" in more else {"command": ["do", "{file}"]}), **more}
     return parse_rules([table], (), is_open=False)[0]
 
 
@@ -33,3 +33,17 @@ def test_gathered_files_are_words_of_their_own() -> None:
     table = rule(command=["cat", "{files}", "-"], inputs=["{files}"], gather=3).table_of(["a b", "{c}"], 2)
     assert table["command"] == ["cat", "a b", "{{c}}", "-"] and table["inputs"] == ["a b", "{{c}}"]
     assert table["params"] == [{"number": 2, "count": 2}]
+
+
+def test_a_task_has_no_more_files_than_its_fields_have_place_for() -> None:
+    gather = {"gather": 1_000, "command": ["cat", "{files}"]}
+    assert rule(**gather).most == 1_000
+    assert rule(**gather, inputs=["{files}", "a", "b"]).most == 998
+    assert rule(**{**gather, "command": ["cat", *["{files}"] * 11]}).most == 909
+    assert rule().most == 1
+    shell = rule(gather=9, shell="cat {files}")
+    found = shell.table_of(["raw/a b.dat"] * 5, 1)["params"][0]["files"]
+    assert 5 * shell.length_of("raw/a b.dat") == len(found) + 1 and shell.length == 4_097
+    command = rule(**gather)
+    assert command.length_of("{ä") == 5 and command.length == 1024 * 1024 - 4
+    assert rule(gather=9, command=["x"], inputs=["{files}"]).length_of("a") == 0

@@ -13,9 +13,11 @@ from shoal.model.task.sweep import (
     Sweep,
     Value,
     fill,
+    has_shape,
     holes,
     parse_array,
     parse_axis,
+    shape_of,
     show_value,
     sweep_of,
     unknown_parts,
@@ -247,3 +249,15 @@ def test_a_sweep_is_counted_if_all_its_values_are_steps() -> None:
     assert Sweep().is_counted and Sweep((Axis("x", (Steps("1", "1", 9), Steps("0", "0.1", 3))),)).is_counted
     assert not Sweep((Axis("x", (Steps("1", "1", 9), ("a",))),)).is_counted
     assert not Sweep(rows=({"x": 1},)).is_counted
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "fits"),
+    [
+        ("raw/{n}.dat", "raw/12.dat", True), ("raw/{n}.dat", "raw/12.da", False), ("raw/{n}.dat", "raw.dat", False),
+        ("a{x}b{y.stem}c", "a1bb2c", True), ("a{x}b{y}c", "a12c", False), ("aba{x}aba", "aba", False),
+        ("plain", "plain", True), ("plain", "plains", False), ("{{x}}{n}", "{x}7", True), ("{x}", "", True),
+    ],
+)  # fmt: skip
+def test_a_text_has_the_shape_of_what_placeholders_could_make_of_it(text: str, name: str, fits: bool) -> None:
+    assert has_shape(name, shape_of(text)) is fits
