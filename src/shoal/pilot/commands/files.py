@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from shoal.model.file_names import beside
+from shoal.model.task.kept_files import is_written
 from shoal.pilot.commands.streams import remove
 from shoal.pilot.files.parts import Held
 from shoal.pilot.host import disk_space
@@ -70,14 +71,14 @@ def not_visible(path: str) -> str:
 
 
 def bring(path: str, base: str, own_dir: str, rewritten: frozenset[str] = frozenset()) -> str:
-    """Put one input into the own directory; returns its name there. `rewritten` are never linked."""
+    """Put one input into the own directory; returns its name there. `rewritten` are never linked, nor is what is in them."""
     source = os.path.realpath(os.path.join(base, path))
     try:
         if not stat.S_ISREG(os.stat(source).st_mode):
             raise StageError("stage_in", f"input {path} is no plain file or directory")
         name, target = _place_input(path, own_dir)
         # What the task is going to rewrite must not be the submitter's own file.
-        if name in rewritten or not _link(source, target):
+        if is_written(name, rewritten) or not _link(source, target):
             shutil.copyfile(source, target)
             shutil.copystat(source, target)
     except FileNotFoundError:
@@ -118,7 +119,7 @@ def put_input(path: str, held: Held, own_dir: str, mode: int, rewritten: frozens
             held.size >= LINKED
             and os.getuid()
             and not mode & 0o100
-            and name not in rewritten
+            and not is_written(name, rewritten)
             and _link(held.path, target)
         ):
             return name

@@ -13,7 +13,7 @@ import pytest
 from shoal.model.blobs import digest_of
 from shoal.model.task.kept_files import unpack
 from shoal.pilot.commands import setup
-from shoal.pilot.commands.files import StageError
+from shoal.pilot.commands.files import LINKED, StageError, put_input
 from shoal.pilot.commands.staging import PilotFacts, Prepared, Staging
 from shoal.pilot.files.fetch import Fetched, NoBlob
 from shoal.pilot.files.parts import Held
@@ -147,6 +147,34 @@ def test_an_input_that_is_rewritten_is_a_copy(site: Site) -> None:
     assert (site.home / "state").read_text() == "old"
     site.stage.settle(made, True)
     assert (site.home / "state").read_text() == "new"
+
+
+@pytest.mark.parametrize("written", [{"outputs": ["res"]}, {"checkpoint": ["res/a"]}])
+def test_an_input_inside_what_the_task_writes_is_a_copy(site: Site, written: dict[str, list[str]]) -> None:
+    (site.home / "res").mkdir()
+    (site.home / "res" / "a").write_text("old")
+    made = site.prepare(own=True, inputs=["res/a"], **written)
+    with (Path(made.own_dir) / "res" / "a").open("a") as file:
+        file.write(" and new")
+    assert (site.home / "res" / "a").read_text() == "old", "the submitter's own file until the attempt is accepted"
+    if made.lease.outputs:
+        site.stage.collect(made)
+        site.stage.settle(made, True)
+        assert (site.home / "res" / "a").read_text() == "old and new"
+
+
+def test_a_fetched_input_inside_what_the_task_writes_is_a_copy(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 1000)  # of root nothing is linked: it may write to every file
+    cached = tmp_path / "cached"
+    cached.write_bytes(bytes(LINKED))
+    cached.chmod(0o444)
+    held = Held(str(cached), os.open(cached, os.O_RDONLY), LINKED)
+    put_input("plain", held, str(site.work), 0o600, frozenset({"res"}))
+    put_input("res/a", held, str(site.work), 0o600, frozenset({"res"}))
+    held.close()
+    assert (site.work / "plain").samefile(cached) and not (site.work / "res" / "a").samefile(cached)
 
 
 @pytest.mark.parametrize("bad", ["missing", "pipe"])
