@@ -137,7 +137,7 @@ class PeerSource:
             return FAILED
         if outcome == WRONG or (outcome == RIGHT and not write.is_right()):
             write.restart()
-            is_mixed = search.givers != {holder.id}
+            is_mixed = bool(search.givers - {holder.id})
             search.givers.clear()
             if is_mixed:  # which of them gave the wrong part is not known: all of it from this one
                 return self._try(search, holder, write)
