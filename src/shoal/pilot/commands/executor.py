@@ -272,6 +272,9 @@ class CommandExecutor:
             return error
         except (ValueError, ShoalError) as error:  # a name that no file can have, or a place that is none
             return StageError("stage_in", str(error))
+        except Exception as error:  # whatever it is, the attempt must have an end, or its slot is held for ever
+            log.exception("attempt=%s cannot be prepared", here.lease.attempt)
+            return StageError("stage_in", f"it cannot be prepared: {type(error).__name__}: {error}")
         if made.own_dir or here.lease.restored:
             here.staged = time.monotonic() - began
         return made

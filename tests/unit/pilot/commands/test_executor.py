@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from shoal.pilot.agent.events import Begin, Called, Event, Settle
+from shoal.pilot.agent.events import Ended as AttemptEnded
 from shoal.pilot.commands.executor import MAX_UNFIT, CommandExecutor
 from shoal.pilot.commands.files import StageError
 from shoal.pilot.commands.staging import PilotFacts, Staging
@@ -118,6 +119,23 @@ def test_a_recalled_command_leaves_no_directory_to_be_removed_when_it_comes_agai
     world.report(NotStarted(FIRST, "cancelled", "stopped"))
     world.executor.settle(Settle(FIRST, False))
     assert not list((tmp_path / "tasks").iterdir())
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_an_attempt_has_an_end_whatever_goes_wrong_while_it_is_prepared(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_slow: bool
+) -> None:
+    def fail(*_: object) -> None:
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr(world.stage, "prepare", fail)
+    monkeypatch.setattr(world.stage, "is_slow", lambda lease: is_slow)
+    world.begin(tmp_path, 1)
+    world.executor._file_threads.finish(60.0)
+    (ended,) = world.fed
+    assert isinstance(ended, AttemptEnded)
+    assert (ended.report.outcome, ended.report.cause) == ("failed", "stage_in")
+    assert "RecursionError: too deep" in ended.report.message
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
