@@ -116,7 +116,8 @@ def put_input(path: str, held: Held, own_dir: str, mode: int, rewritten: frozens
             os.chmod(target, mode & 0o700 | 0o600)
             return name
         if (
-            held.size >= LINKED
+            held.is_cached
+            and held.size >= LINKED
             and os.getuid()
             and not mode & 0o100
             and not is_written(name, rewritten)

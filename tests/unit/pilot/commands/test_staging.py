@@ -177,6 +177,20 @@ def test_a_fetched_input_inside_what_the_task_writes_is_a_copy(
     assert (site.work / "plain").samefile(cached) and not (site.work / "res" / "a").samefile(cached)
 
 
+def test_what_is_read_where_the_server_keeps_it_is_copied(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that makes its input writable and writes to it must not change what everybody gets from the server."""
+    monkeypatch.setattr(os, "getuid", lambda: 1000)
+    blobs = FakeBlobs(tmp_path / "blobs")
+    digest = blobs.add(bytes(LINKED))
+    stored = Path(blobs.fetch(digest))
+    content = {"in": f"{digest} 644 {LINKED}"}
+    made = site.stage.prepare(site.lease(visible=False, inputs=["in"], content=content), (), blobs)  # type: ignore[arg-type]
+    brought = Path(made.own_dir) / "in"
+    assert brought.stat().st_size == LINKED and not brought.samefile(stored)
+
+
 @pytest.mark.parametrize("bad", ["missing", "pipe"])
 def test_an_input_that_cannot_come_in_is_named_and_nothing_is_left(site: Site, bad: str) -> None:
     os.mkfifo(site.home / "pipe")
