@@ -248,7 +248,7 @@ class Fetcher:
                 writing.deadline = writing.time_for(size or 0)
                 try:
                     source.fetch(digest, size, writing, writing.deadline)
-                    held = writing.part.finish()
+                    held = writing.finish()
                 except NotHere as error:
                     said.append(f"{source.place.name}: {error}")
                 except (SourceFailed, WrongBytes) as error:
@@ -302,14 +302,25 @@ class _Writing:
         try:
             self.part.write(data)
         except NoRoom as error:
-            if isinstance(self.part, PrivatePart):
-                raise
-            beside = self._begin_private(error)
-            try:
-                self.part.copy_to(beside)
-            except BaseException:
-                beside.drop()
-                raise
-            self.part.drop()
-            self.part = beside
+            self._go_beside(error)
             self.part.write(data)
+
+    def finish(self) -> Held:
+        """The whole file, in the cache if that takes it."""
+        try:
+            return self.part.finish()
+        except NoRoom as error:
+            self._go_beside(error)
+            return self.part.finish()
+
+    def _go_beside(self, error: NoRoom) -> None:
+        if isinstance(self.part, PrivatePart):
+            raise error
+        beside = self._begin_private(error)
+        try:
+            self.part.copy_to(beside)
+        except BaseException:
+            beside.drop()
+            raise
+        self.part.drop()
+        self.part = beside

@@ -10,6 +10,9 @@ The directory is the truth; no file beside it says what is in it, so a kill at a
 A file that somebody uses is locked, shared, so that nobody removes it; the kernel drops the lock with its holder. One with a
 second link is in a task's directory, and stays as well: removing its name would free nothing. Every process compares a file
 with its digest before it uses it for the first time, and again if it looks changed [promise I15].
+
+No task and no pilot depends on the cache: where it cannot be used (its parts were removed, its file system has no locks, somebody
+holds the lock for long), what is written there has no place (`NoRoom`), and what is asked of it is not there.
 """
 
 from __future__ import annotations
@@ -37,6 +40,9 @@ from shoal.wire.messages import TagValue
 log = logging.getLogger(__name__)
 
 DEFAULT_MOST, DEFAULT_RESERVE = 64 << 30, 2 << 30  # bytes; of a smaller disk the half, and a twentieth
+LOCK_WITHIN = 30.0  # seconds: a pilot that was suspended while it held the lock must not stop all others of its host
+LOOK_WITHIN = 0.05  # of the loop's thread, which looks again soon
+LOCK_PAUSE, LONGEST_LOCK_PAUSE = 0.0005, 0.01
 FOLDER_VARIABLE = "SHOAL_CACHE_DIR"
 _MEBI = 1 << 20
 _HEX = re.compile(r"[0-9a-f]{64}")
@@ -85,9 +91,12 @@ class HostCache:
         self._catalogue = Catalogue(0)
         self._verified: dict[str, _Look] = {}
         self._told: dict[str, int] = {}
+        self._trouble = ""  # why the cache could not be looked at, as it was logged last
 
     def _is_there(self) -> bool:
         """True if there is a cache; then it is open."""
+        if self._lock_fd >= 0:  # without waiting for another thread, which may wait for another pilot
+            return True
         with self._mutex:
             if self._lock_fd < 0 and os.path.isdir(self._files):
                 with contextlib.suppress(OSError):
@@ -112,16 +121,26 @@ class HostCache:
                     raise no_room(error, self.folder) from None
 
     def _make(self, folder: str) -> None:
-        for path in (folder, self._files, self._parts):
+        self._make_folders()
+        fd = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | FLAGS, 0o600)
+        try:
+            with contextlib.suppress(BlockingIOError):  # who holds it shows that this file system has locks
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                fcntl.flock(fd, fcntl.LOCK_UN)
+            if self._asked is not None:
+                _write_whole(self._limits_file, f"{self._asked.most} {self._asked.reserve}\n".encode())
+        except BaseException:
+            os.close(fd)
+            raise
+        self._lock_fd = fd
+
+    def _make_folders(self) -> None:
+        for path in (self.folder, self._files, self._parts):
             with contextlib.suppress(FileExistsError):
                 os.mkdir(path, FOLDER_MODE)
             found = os.lstat(path)
             if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
                 raise PermissionError(errno.EACCES, f"{path} is not ours alone")
-        fd = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | FLAGS, 0o600)
-        if self._asked is not None:
-            _write_whole(self._limits_file, f"{self._asked.most} {self._asked.reserve}\n".encode())
-        self._lock_fd = fd
 
     @property
     def _files(self) -> str:
@@ -145,8 +164,8 @@ class HostCache:
     # --- use
     def open(self, digest: str) -> Optional[Held]:
         """A file that the cache holds; None if it does not, also where it was damaged."""
-        path = self._path(parse_digest(digest))
-        while self._is_there():
+        path, until = self._path(parse_digest(digest)), time.monotonic() + LOCK_WITHIN
+        while self._is_there() and time.monotonic() < until:
             try:
                 fd = os.open(path, os.O_RDONLY | FLAGS)
             except OSError:
@@ -160,6 +179,9 @@ class HostCache:
                 os.close(fd)
                 time.sleep(0.001)
                 continue
+            except OSError:
+                os.close(fd)
+                return None
             look = _look(found)
             if self._verified.get(digest) != look:
                 if _digest(fd) != digest:
@@ -177,7 +199,7 @@ class HostCache:
         name = parse_digest(digest).partition(":")[2]
         self._ensure()
         path = os.path.join(self._parts, name)
-        with self._locked():
+        with self._needed():
             try:
                 fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | FLAGS, 0o600)
             except FileExistsError:
@@ -186,14 +208,13 @@ class HostCache:
                     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | FLAGS, 0o600)
                 except FileExistsError:
                     return None
-            except OSError as error:
-                raise no_room(error, self.folder) from None
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._changed()
                 self._reserve(digest, fd, size or 0)
             except BaseException:
-                os.unlink(path)
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
                 os.close(fd)
                 self._catalogue.remove(_part(digest))
                 raise
@@ -202,7 +223,7 @@ class HostCache:
     # --- for parts
     def reserve(self, digest: str, fd: int, size: int) -> None:
         """Make place for a file that is being written, up to this size; NoRoom leaves everything as it is."""
-        with self._locked():
+        with self._needed():
             self._reserve(digest, fd, size)
 
     def _reserve(self, digest: str, fd: int, size: int) -> None:
@@ -286,15 +307,19 @@ class HostCache:
 
     def drop(self, digest: str, part: str, fd: int) -> None:
         """Give up a file that was being written."""
-        with self._locked():
-            with contextlib.suppress(OSError):
-                os.unlink(part)
+        try:
+            with self._locked():
+                with contextlib.suppress(OSError):
+                    os.unlink(part)
+                self._catalogue.remove(_part(digest))
+                self._changed()
+        except OSError:  # it is abandoned once it is closed, and goes when somebody looks
+            pass
+        finally:
             os.close(fd)
-            self._catalogue.remove(_part(digest))
-            self._changed()
 
     def _remove_damaged(self, digest: str, path: str, fd: int) -> None:
-        with self._locked():
+        with contextlib.suppress(OSError), self._locked():
             self._look_again()
             with contextlib.suppress(OSError):
                 if os.lstat(path).st_ino == os.fstat(fd).st_ino:
@@ -305,15 +330,19 @@ class HostCache:
     # --- what is there
     def take_changes(self) -> tuple[list[tuple[str, int]], list[str]]:
         """The files that came into the cache of this host since the last call, with their sizes, and those of which the last link
-        is gone; the first call gives all [CMS IV.D]."""
+        is gone; the first call gives all [CMS IV.D]. While the cache cannot be looked at, nothing changes."""
         now: dict[str, int] = {}
-        if self._is_there():
-            with self._locked():
-                self._look_again()
-                if self._seen == self._told_number:
-                    return [], []
-                self._told_number = self._seen
-                now = dict(self._whole())
+        try:
+            if self._is_there():
+                with self._locked(LOOK_WITHIN):
+                    self._look_again()
+                    if self._seen == self._told_number:
+                        return [], []
+                    self._told_number = self._seen
+                    now = dict(self._whole())
+        except OSError as error:
+            self._complain(error)
+            return [], []
         added = [(digest, size) for digest, size in now.items() if self._told.get(digest) != size]
         removed = [digest for digest in self._told if digest not in now]
         self._told = now
@@ -344,9 +373,15 @@ class HostCache:
         """What describes the cache to the server; nothing before there is one."""
         if not self._is_there():
             return {}
-        held, space, _ = self.space()
-        with self._mutex:
-            files = sum(1 for _ in self._whole())
+        try:
+            with self._locked(LOOK_WITHIN):
+                self._look_again()
+                self._measure()
+                held, space = self._catalogue.held, self._catalogue.space
+                files = sum(1 for _ in self._whole())
+        except OSError as error:
+            self._complain(error)
+            return {}
         return {"cache_mb": held // _MEBI, "cache_space_mb": space // _MEBI, "cache_files": files}
 
     def listing(self) -> list[CachedFile]:
@@ -388,18 +423,48 @@ class HostCache:
 
     # --- the directory
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        with self._mutex:
-            fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
-            while not os.fstat(self._lock_fd).st_nlink:  # somebody removed all of it, and others may have made it anew
-                gone, self._lock_fd, self._seen = self._lock_fd, -1, -1
-                os.close(gone)
-                self._make(self.folder)
-                fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
+    def _locked(self, within: Optional[float] = None) -> Iterator[None]:
+        """Have the directory to ourselves; OSError (also TimeoutError) where it cannot be had."""
+        within = LOCK_WITHIN if within is None else within
+        until = time.monotonic() + within
+        if not self._mutex.acquire(timeout=within):
+            raise _held_for_long(self.folder)
+        try:
+            self._lock(until)
             try:
+                if not (os.path.isdir(self._files) and os.path.isdir(self._parts)):  # somebody removed a part of it
+                    self._make_folders()
+                    self._seen = -1
                 yield
             finally:
                 fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+        finally:
+            self._mutex.release()
+
+    def _lock(self, until: float) -> None:
+        while True:
+            if self._lock_fd < 0:
+                self._make(self.folder)
+            _wait_for_lock(self._lock_fd, until, self.folder)
+            if os.fstat(self._lock_fd).st_nlink:
+                return
+            # Somebody removed all of it, and others may have made it anew.
+            gone, self._lock_fd, self._seen = self._lock_fd, -1, -1
+            os.close(gone)
+
+    @contextlib.contextmanager
+    def _needed(self) -> Iterator[None]:
+        """The same for who writes: NoRoom where it cannot be had, or something is wrong with it."""
+        try:
+            with self._locked():
+                yield
+        except OSError as error:
+            raise no_room(error, self.folder) from None
+
+    def _complain(self, error: OSError) -> None:
+        if str(error) != self._trouble:
+            self._trouble = str(error)
+            log.warning("the cache cannot be looked at: %s", error)
 
     def _number(self) -> int:
         return int.from_bytes(os.pread(self._lock_fd, 8, 0), "big")
@@ -421,16 +486,20 @@ class HostCache:
         most, reserve = self.limits()
         made, self._seen = Catalogue(most, reserve), self._number()
         for entry in _entries(self._files):
-            found = entry.stat(follow_symlinks=False)
+            try:
+                found = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:  # somebody removed it by hand
+                continue
             digest = f"sha256:{entry.name}"
             made.admit_known(digest, found.st_size, found.st_atime, found.st_nlink > 1)
             made.set_verified(digest, self._verified.get(digest) == _look(found))
         for entry in _entries(self._parts):
-            if _is_abandoned(entry.path):
-                os.unlink(entry.path)
-            else:
-                size = entry.stat(follow_symlinks=False).st_size
-                made.admit_known(_part(f"sha256:{entry.name}"), size, time.time(), True)
+            with contextlib.suppress(FileNotFoundError):
+                if _is_abandoned(entry.path):
+                    os.unlink(entry.path)
+                else:
+                    size = entry.stat(follow_symlinks=False).st_size
+                    made.admit_known(_part(f"sha256:{entry.name}"), size, time.time(), True)
         self._verified = {digest: look for digest, look in list(self._verified.items()) if made.get(digest) is not None}
         self._catalogue = made
 
@@ -444,6 +513,24 @@ class HostCache:
         self._catalogue.most = min(most, self._catalogue.held - missing + free)
         self._catalogue.reserve = reserve
         return free
+
+
+def _wait_for_lock(fd: int, until: float, folder: str) -> None:
+    """Lock a file, by asking again and again: a thread that waits in the kernel could not give up."""
+    pause = LOCK_PAUSE
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise _held_for_long(folder) from None
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_LOCK_PAUSE)
+
+
+def _held_for_long(folder: str) -> TimeoutError:
+    return TimeoutError(errno.ETIMEDOUT, f"another pilot of this host keeps the cache {folder} locked")
 
 
 def _part(digest: str) -> str:

@@ -143,8 +143,11 @@ class PrivatePart:
         """The file, which goes when it is closed."""
         self.digest = self.digest or f"sha256:{self._hash.hexdigest()}"
         check(self.digest, self._hash, self._size, self.written)
-        os.ftruncate(self._fd, self.written)
-        os.fchmod(self._fd, FILE_MODE)
+        try:
+            os.ftruncate(self._fd, self.written)
+            os.fchmod(self._fd, FILE_MODE)
+        except OSError as error:
+            raise no_room(error, os.path.dirname(self._path)) from None
         return Held(self._path, self._fd, self.written, is_private=True)
 
     def drop(self) -> None:
