@@ -92,14 +92,25 @@ def bring(path: str, base: str, own_dir: str, rewritten: frozenset[str] = frozen
 
 def inputs_in(path: str, base: str) -> list[str]:
     """The names of all files in an input that is a directory, and of the empty directories in it with a slash at the end; the
-    name itself if it is no directory."""
+    name itself if it is no directory. What cannot be brought in is refused: links to directories may lead anywhere, and round in
+    circles."""
     top, found = os.path.join(base, path), []
     if not os.path.isdir(top):
         return [path]
-    for folder, folders, files in os.walk(top):
+    for folder, folders, files in os.walk(top, onerror=_refuse_unreadable):
         at = os.path.normpath(os.path.join(path, os.path.relpath(folder, top)))
+        linked = next((name for name in sorted(folders) if os.path.islink(os.path.join(folder, name))), None)
+        if linked is not None:
+            raise StageError(
+                "stage_in",
+                f"input {os.path.join(at, linked)} is a link to a directory: name what it leads to as an input of its own",
+            )
         found += [os.path.join(at, name) for name in files] or ([] if folders else [at + "/"])
     return found
+
+
+def _refuse_unreadable(error: OSError) -> None:
+    raise StageError("stage_in", f"input {error.filename} cannot be brought in: {error.strerror}")
 
 
 def make_directory(path: str, own_dir: str) -> None:

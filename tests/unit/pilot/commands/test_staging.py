@@ -208,6 +208,28 @@ def test_a_directory_comes_in_with_all_that_is_in_it(site: Site) -> None:
     assert (Path(made.own_dir) / "d" / "e" / "empty").is_dir() and made.brought == ["d/a"]
 
 
+def test_a_directory_that_does_not_come_in_whole_is_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Links to directories were left out without a word, and so was what cannot be read."""
+    (site.home / "d" / "v3").mkdir(parents=True)
+    (site.home / "d" / "v3" / "a").write_text("A")
+    (site.home / "d" / "latest").symlink_to("v3")
+    with pytest.raises(StageError, match="input d/latest is a link to a directory") as caught:
+        site.prepare(own=True, inputs=["d"])
+    assert caught.value.cause == "stage_in"
+    assert site.prepare(own=True, inputs=["d/latest"]).brought == ["d/latest/a"]
+    (site.home / "d" / "latest").unlink()
+    scandir = os.scandir
+
+    def closed(path: str) -> Any:
+        if str(path).endswith("v3"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", closed)  # no directory is closed to root
+    with pytest.raises(StageError, match="d/v3 cannot be brought in: Permission denied"):
+        site.prepare(own=True, inputs=["d"])
+
+
 def test_two_inputs_of_one_name_are_refused(site: Site) -> None:
     for folder in ("p", "q"):
         (site.home / folder).mkdir()
