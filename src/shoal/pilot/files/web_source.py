@@ -51,7 +51,7 @@ class WebSource:
                 length = response.headers.get("Content-Length")
                 left = int(length) if length is not None and length.isdigit() else None
                 while True:
-                    data = response.read(PIECE)
+                    data = response.read1(PIECE)  # what is there: who sends a byte now and then must not hold us up
                     if not data:
                         break
                     left = None if left is None else left - len(data)

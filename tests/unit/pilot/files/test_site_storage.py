@@ -46,6 +46,7 @@ class Web(http.server.BaseHTTPRequestHandler):
     """Breaks off in the middle as often as `cuts` says, and knows ranges if it may."""
 
     cuts, ranges = 0, True
+    taken = threading.Event()
     data, tag, newer = DATA, "", b""  # `newer`: what the file is once it was asked for, with another tag
     asked: list[str] = []  # noqa: RUF012 - replaced by the fixture
 
@@ -54,6 +55,14 @@ class Web(http.server.BaseHTTPRequestHandler):
         data, tag = Web.data, Web.tag
         if Web.newer:
             Web.data, Web.tag, Web.newer = Web.newer, Web.tag.replace("1", "2"), b""
+        if self.path == "/slow":
+            self.send_response(200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"a")
+            Web.asked.append(f"taken: {Web.taken.wait(10.0)}")
+            self.wfile.write(b"b")
+            return
         if self.path != "/x":
             self.send_error({"/busy": 503}.get(self.path, 404))
             return
@@ -127,6 +136,21 @@ def test_what_a_url_of_unknown_content_has_is_the_same_for_the_same_key(web: str
         assert len(Web.asked) == asked
     assert os.listdir(tmp_path / "beside") == []
     assert fetcher.cache.take_changes()[0] == [(DIGEST, len(DATA))]
+
+
+def test_what_comes_slowly_is_taken_as_it_comes(web: str) -> None:
+    """Else nobody could stop it until there is a whole piece."""
+    came = bytearray()
+
+    class Taken:
+        written = 0
+
+        def __call__(self, data: bytes) -> None:
+            came.extend(data)
+            Web.taken.set()
+
+    WebSource(f"{web}/slow").fetch("", None, Taken(), float("inf"))  # type: ignore[arg-type]  # no more is needed
+    assert came == b"ab" and Web.asked[-1] == "taken: True"
 
 
 def test_what_cannot_be_had_says_why(web: str, tmp_path: Path) -> None:
