@@ -2,7 +2,7 @@
 
 The directory is the truth; no file beside it says what is in it, so a kill at any point leaves nothing to repair.
 
-    lock          whoever changes the directory locks it, and counts the number in it up: others then look again
+    lock          whoever changes the directory locks it, and notes the change in it (`lock_file`): others then look again
     limits        the latest that somebody asked for, for all pilots of the host
     files/HEX     a whole file; its time of access is its last use
     parts/HEX     one that is being written: as long as what was reserved for it, and locked by its writer
@@ -34,6 +34,7 @@ from typing import NamedTuple, Optional
 from shoal.data.catalogue import Catalogue
 from shoal.model.blobs import parse_digest
 from shoal.model.file_systems import file_system, is_network
+from shoal.pilot.files.lock_file import DIGEST, PART, append, held_for_long, read_number, read_since, wait_for_lock
 from shoal.pilot.files.parts import FILE_MODE, FLAGS, FOLDER_MODE, PIECE, Held, NoRoom, Part, no_room
 from shoal.wire.messages import TagValue
 
@@ -42,7 +43,6 @@ log = logging.getLogger(__name__)
 DEFAULT_MOST, DEFAULT_RESERVE = 64 << 30, 2 << 30  # bytes; of a smaller disk the half, and a twentieth
 LOCK_WITHIN = 30.0  # seconds: a pilot that was suspended while it held the lock must not stop all others of its host
 LOOK_WITHIN = 0.05  # of the loop's thread, which looks again soon
-LOCK_PAUSE, LONGEST_LOCK_PAUSE = 0.0005, 0.01
 FOLDER_VARIABLE = "SHOAL_CACHE_DIR"
 _MEBI = 1 << 20
 _HEX = re.compile(r"[0-9a-f]{64}")
@@ -87,7 +87,8 @@ class HostCache:
         self._lock_fd = -1
         self._mutex = threading.Lock()
         self._seen = -1  # the number in `lock` when we looked at the directory last
-        self._told_number = -1  # and when `take_changes` was called last
+        # What changed since `take_changes` was called last, as far as we looked; None: it may be everything.
+        self._untold: Optional[set[str]] = None
         self._catalogue = Catalogue(0)
         self._verified: dict[str, _Look] = {}
         self._told: dict[str, int] = {}
@@ -210,7 +211,7 @@ class HostCache:
                     return None
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._changed()
+                self._changed(_part(digest))
                 self._reserve(digest, fd, size or 0)
             except BaseException:
                 with contextlib.suppress(OSError):
@@ -258,7 +259,7 @@ class HostCache:
         except OSError as error:
             raise no_room(error, self.folder) from None
         self._catalogue.admit(key, size, time.time())
-        self._changed()
+        self._changed(key)
 
     def _lock_unused(self, digest: str, locked: contextlib.ExitStack) -> bool:
         """Keep others from beginning to use a file; False: somebody uses it."""
@@ -279,10 +280,10 @@ class HostCache:
             os.unlink(self._path(digest))
         self._catalogue.remove(digest)
         self._verified.pop(digest, None)
-        self._changed()
+        self._changed(digest)
 
-    def _path(self, digest: str) -> str:
-        return os.path.join(self._files, digest.partition(":")[2])
+    def _path(self, digest: str, folder: str = "") -> str:
+        return os.path.join(folder or self._files, digest.partition(":")[2])
 
     def commit(self, digest: str, part: str, fd: int, size: int) -> Held:
         """Give a whole file with verified bytes its name."""
@@ -299,7 +300,8 @@ class HostCache:
                 self._catalogue.remove(_part(digest))
                 self._catalogue.remove(digest)  # a damaged one that was there
                 self._catalogue.admit(digest, size, time.time())
-                self._changed()
+                self._changed(_part(digest))
+                self._changed(digest)
         except OSError as error:
             raise no_room(error, self.folder) from None
         self._verified[digest] = _look(os.fstat(fd))
@@ -312,7 +314,7 @@ class HostCache:
                 with contextlib.suppress(OSError):
                     os.unlink(part)
                 self._catalogue.remove(_part(digest))
-                self._changed()
+                self._changed(_part(digest))
         except OSError:  # it is abandoned once it is closed, and goes when somebody looks
             pass
         finally:
@@ -325,27 +327,27 @@ class HostCache:
                 if os.lstat(path).st_ino == os.fstat(fd).st_ino:
                     os.unlink(path)
             self._catalogue.remove(digest)
-            self._changed()
+            self._changed(digest)
 
     # --- what is there
     def take_changes(self) -> tuple[list[tuple[str, int]], list[str]]:
         """The files that came into the cache of this host since the last call, with their sizes, and those of which the last link
         is gone; the first call gives all [CMS IV.D]. While the cache cannot be looked at, nothing changes."""
         now: dict[str, int] = {}
+        untold: Optional[set[str]] = None
         try:
             if self._is_there():
                 with self._locked(LOOK_WITHIN):
                     self._look_again()
-                    if self._seen == self._told_number:
-                        return [], []
-                    self._told_number = self._seen
-                    now = dict(self._whole())
+                    untold, self._untold = self._untold, set()
+                    now = dict(self._whole(untold))
         except OSError as error:
             self._complain(error)
             return [], []
         added = [(digest, size) for digest, size in now.items() if self._told.get(digest) != size]
-        removed = [digest for digest in self._told if digest not in now]
-        self._told = now
+        removed = [digest for digest in (self._told if untold is None else untold) if digest not in now]
+        removed = [digest for digest in removed if self._told.pop(digest, None) is not None]
+        self._told.update(added)
         return added, removed
 
     def limits(self) -> Limits:
@@ -415,10 +417,11 @@ class HostCache:
                         count, size = count + 1, size + entry.size
         return count, size
 
-    def _whole(self) -> Iterator[tuple[str, int]]:
-        for key in self._catalogue:
+    def _whole(self, names: Optional[set[str]] = None) -> Iterator[tuple[str, int]]:
+        """The whole files, or those of them that have these names."""
+        for key in self._catalogue if names is None else names:
             entry = self._catalogue.get(key)
-            if not key.startswith("part ") and entry is not None:
+            if not key.startswith(PART) and entry is not None:
                 yield key, entry.size
 
     # --- the directory
@@ -428,7 +431,7 @@ class HostCache:
         within = LOCK_WITHIN if within is None else within
         until = time.monotonic() + within
         if not self._mutex.acquire(timeout=within):
-            raise _held_for_long(self.folder)
+            raise held_for_long(self.folder)
         try:
             self._lock(until)
             try:
@@ -445,7 +448,7 @@ class HostCache:
         while True:
             if self._lock_fd < 0:
                 self._make(self.folder)
-            _wait_for_lock(self._lock_fd, until, self.folder)
+            wait_for_lock(self._lock_fd, until, self.folder)
             if os.fstat(self._lock_fd).st_nlink:
                 return
             # Somebody removed all of it, and others may have made it anew.
@@ -466,40 +469,57 @@ class HostCache:
             self._trouble = str(error)
             log.warning("the cache cannot be looked at: %s", error)
 
-    def _number(self) -> int:
-        return int.from_bytes(os.pread(self._lock_fd, 8, 0), "big")
-
-    def _changed(self) -> None:
+    def _changed(self, name: str) -> None:
         """Tell others to look again. Our own catalogue is right already, if it was before."""
-        number = self._number()
-        is_ours = number == self._seen
-        os.pwrite(self._lock_fd, (number + 1).to_bytes(8, "big"), 0)
-        if is_ours:
+        number = append(self._lock_fd, name)
+        if number == self._seen:
             self._seen = number + 1
+            if self._untold is not None:
+                self._untold.add(name)
 
     def _look_again(self) -> None:
-        if self._number() != self._seen:
+        """Look at what others changed, so that a cache of many files costs no more than a small one."""
+        number = read_number(self._lock_fd)
+        if number == self._seen:
+            return
+        names = read_since(self._lock_fd, self._seen, number)
+        if names is None:
             self._scan()
+            return
+        for name in names:
+            digest, is_part = name.rpartition(" ")[2], name.startswith(PART)
+            path = self._path(digest, self._parts if is_part else self._files)
+            self._catalogue.remove(name)
+            with contextlib.suppress(FileNotFoundError):
+                self._admit(self._catalogue, name, os.lstat(path), is_part)
+        self._seen = number
+        if self._untold is not None:
+            self._untold |= names
+
+    def _admit(self, catalogue: Catalogue, name: str, found: os.stat_result, is_part: bool) -> None:
+        if is_part:
+            catalogue.admit_known(name, found.st_size, time.time(), True)
+        else:
+            catalogue.admit_known(name, found.st_size, found.st_atime, found.st_nlink > 1)
+            catalogue.set_verified(name, self._verified.get(name) == _look(found))
 
     def _scan(self) -> None:
         """Read the directory, and remove what dead pilots were writing."""
         most, reserve = self.limits()
-        made, self._seen = Catalogue(most, reserve), self._number()
+        made, self._seen = Catalogue(most, reserve), read_number(self._lock_fd)
+        self._untold = None
         for entry in _entries(self._files):
             try:
                 found = entry.stat(follow_symlinks=False)
             except FileNotFoundError:  # somebody removed it by hand
                 continue
-            digest = f"sha256:{entry.name}"
-            made.admit_known(digest, found.st_size, found.st_atime, found.st_nlink > 1)
-            made.set_verified(digest, self._verified.get(digest) == _look(found))
+            self._admit(made, DIGEST + entry.name, found, False)
         for entry in _entries(self._parts):
             with contextlib.suppress(FileNotFoundError):
                 if _is_abandoned(entry.path):
                     os.unlink(entry.path)
                 else:
-                    size = entry.stat(follow_symlinks=False).st_size
-                    made.admit_known(_part(f"sha256:{entry.name}"), size, time.time(), True)
+                    self._admit(made, _part(DIGEST + entry.name), entry.stat(follow_symlinks=False), True)
         self._verified = {digest: look for digest, look in list(self._verified.items()) if made.get(digest) is not None}
         self._catalogue = made
 
@@ -515,27 +535,9 @@ class HostCache:
         return free
 
 
-def _wait_for_lock(fd: int, until: float, folder: str) -> None:
-    """Lock a file, by asking again and again: a thread that waits in the kernel could not give up."""
-    pause = LOCK_PAUSE
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() >= until:
-                raise _held_for_long(folder) from None
-        time.sleep(pause)
-        pause = min(2 * pause, LONGEST_LOCK_PAUSE)
-
-
-def _held_for_long(folder: str) -> TimeoutError:
-    return TimeoutError(errno.ETIMEDOUT, f"another pilot of this host keeps the cache {folder} locked")
-
-
 def _part(digest: str) -> str:
     """A file that is being written, in the catalogue."""
-    return f"part {digest}"
+    return PART + digest
 
 
 def _look(found: os.stat_result) -> _Look:

@@ -188,8 +188,12 @@ def test_what_has_ended_does_not_wait_for_inputs_of_others(world: World, tmp_pat
     world.executor._file_threads.finish(60.0)
     world.executor._file_threads = FileThreads()
     hold = threading.Event()
+
+    def wait() -> None:
+        hold.wait(60.0)
+
     for _ in range(THREADS):
-        world.executor._file_threads.do(lambda: hold.wait(60.0) and None)
+        world.executor._file_threads.do(wait)
     world.report(Ended(FIRST, 0, None, "", 0.1, 0.1, 1))
     world.executor._end_threads.finish(60.0)
     hold.set()

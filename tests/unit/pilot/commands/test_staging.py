@@ -150,7 +150,7 @@ def test_an_input_that_is_rewritten_is_a_copy(site: Site) -> None:
 
 
 @pytest.mark.parametrize("written", [{"outputs": ["res"]}, {"checkpoint": ["res/a"]}])
-def test_an_input_inside_what_the_task_writes_is_a_copy(site: Site, written: dict[str, list[str]]) -> None:
+def test_an_input_inside_what_the_task_writes_is_a_copy(site: Site, written: dict[str, Any]) -> None:
     (site.home / "res").mkdir()
     (site.home / "res" / "a").write_text("old")
     made = site.prepare(own=True, inputs=["res/a"], **written)

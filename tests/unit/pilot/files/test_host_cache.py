@@ -254,6 +254,35 @@ def test_who_keeps_the_lock_stops_nobody_for_ever(cache: HostCache, monkeypatch:
     assert len(other.take_changes()[0]) == 1 and other.tags()["cache_files"] == 2
 
 
+def test_pilots_that_write_by_turns_read_what_changed_and_not_all(
+    cache: HostCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = put(cache, data_of(1))
+    other = HostCache(cache.folder)
+    assert other.take_changes() == ([(first, 1000)], []) and cache.take_changes() == ([(first, 1000)], [])
+    read_all: list[str] = []
+    scan = HostCache._scan
+
+    def count_scan(self: HostCache) -> None:
+        read_all.append(self.folder)
+        scan(self)
+
+    monkeypatch.setattr(HostCache, "_scan", count_scan)
+    second, third = put(other, data_of(2)), put(cache, data_of(3))
+    for one in (other, cache):
+        assert sorted(one.take_changes()[0]) == sorted([(second, 1000), (third, 1000)])
+    assert other.tags()["cache_files"] == cache.tags()["cache_files"] == 3
+    assert not read_all
+    assert HostCache(cache.folder).clean(time.time() + 60)[0] == 3
+    read_all.clear()
+    for one in (other, cache):
+        added, removed = one.take_changes()
+        assert added == [] and sorted(removed) == sorted([first, second, third])
+    assert other.tags()["cache_files"] == cache.tags()["cache_files"] == 0 and not read_all
+    fourth = put(cache, data_of(4))
+    assert other.take_changes() == ([(fourth, 1000)], []) and cache.take_changes() == ([(fourth, 1000)], [])
+
+
 def test_people_see_and_clean_it(cache: HostCache) -> None:
     first, second = put(cache, data_of(1)), put(cache, data_of(2))
     held = cache.open(first)
