@@ -713,6 +713,7 @@ LIMITS = {
     "FETCHED_KEPT": "blobs of which the server remembers the pilots that fetched them",
     "MAX_FETCHERS": "of one blob",
     "LEAST_SHARED": "a smaller file comes from the server and not from other pilots",
+    "MAX_PEER_FILE": "bytes of a file from another pilot, where only that pilot says how large it is",
     "MAX_PEER_FILE_TRIES": "pilots that fail to give one file before the server is asked",
     "MAX_SHARED": "files that one pilot serves to others",
     "MAX_KEPT_OUT": "ids that a pilot knows to be members of its mesh no more",

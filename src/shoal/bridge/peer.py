@@ -1,7 +1,8 @@
 """The other server: tasks are submitted to it, cancelled, and their ends are awaited, on two threads.
 
 Every request is repeated until the server answers, and none of them counts twice: a submission has a key, and the end of a run
-can be read as often as one likes. So either server may be killed at any time.
+can be read as often as one likes. So either server may be killed at any time. Where it refuses, the attempt that the request was
+for is reported all the same: no attempt may stay without an end, and neither thread ends before the bridge does.
 """
 
 from __future__ import annotations
@@ -10,17 +11,17 @@ import logging
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any
 
 from shoal.bridge.translate import given_back, report_of, submission_of
 from shoal.client.connection.reconnect import Reconnecting, ServerConnection, Stopped
-from shoal.model.errors import NotFound, ShoalError
+from shoal.model.errors import EventsGone, NotFound, Refused, ShoalError
 from shoal.model.ids import run_text
 from shoal.wire.messages import Lease, Report
 
 log = logging.getLogger(__name__)
 ENDS = ("task_finished", "tasks_closed")
 HELD = 5.0  # seconds that a request for news is held
+PAUSE = 5.0  # seconds after a request for news that was refused
 PATIENCE = float(
     10 * 365 * 86_400
 )  # seconds without an answer: the bridge waits for the other server as long as it lives
@@ -39,11 +40,13 @@ class Peer:
         self._mutex = threading.Lock()
         self._runs: dict[str, str] = {}  # attempt -> its run over there
         self.refused = ""  # why the other server takes nothing now
+        self._is_swept = False  # runs over there that nobody here knows are withdrawn
+        self._end = threading.Event()
         self._threads = [threading.Thread(target=one, daemon=True) for one in (self._send, self._follow)]
 
     def start(self) -> None:
         """Connect, withdraw what a bridge before this one left there, and work."""
-        self._queue.put(self._sweep)
+        self._queue.put(self._sweep_once)
         for thread in self._threads:
             thread.start()
 
@@ -55,6 +58,7 @@ class Peer:
             self.withdraw(attempt, "the bridge ends")
         self._queue.put(None)
         self._threads[0].join(10.0)
+        self._end.set()
         self._orders.cut()
         self._news.cut()
 
@@ -76,22 +80,35 @@ class Peer:
                 return
             except ShoalError as error:
                 log.error("the other server refuses: %s", error)
+            except Exception:  # one request; those behind it are made all the same
+                log.exception("a request to the other server failed")
 
-    def _sweep(self) -> None:
+    def _sweep_once(self) -> None:
+        """Withdraw the runs over there that nobody here knows; again before the next submission, if that is refused."""
+        if self._is_swept:
+            return
         runs = self._orders.ask(lambda client: client.runs("open", f"bridge-{self._origin}", 1_000))["runs"]
         left = [str(row["run"]) for row in runs]
         if left:
             log.info("runs of an earlier bridge are withdrawn: %d", len(left))
             self._orders.ask(lambda client: client.cancel(left))
+        self._is_swept = True
 
     def _submit(self, lease: Lease) -> None:
         attempt = lease.attempt
-        document = submission_of(lease, self._origin)
         try:
+            document = submission_of(lease, self._origin)
+            self._sweep_once()
             run = str(self._orders.ask(lambda client: client.submit(document))["run"])
         except ShoalError as error:
             self.refused = error.message
             self._deliver(given_back(attempt, f"the other server takes it not: {error.message}"))
+            return
+        except Stopped:
+            raise
+        except Exception as error:  # whatever it is, the attempt must have an end
+            log.exception("attempt=%s cannot be submitted", attempt)
+            self._deliver(given_back(attempt, f"it cannot be submitted there: {type(error).__name__}: {error}"))
             return
         self.refused = ""
         with self._mutex:
@@ -104,32 +121,69 @@ class Peer:
             run = self._runs.pop(attempt, None)
         if run is None:
             return  # what is sent is sent in order: so it was refused, or is over
-        self._orders.ask(lambda client: client.cancel([run]))
+        try:
+            self._orders.ask(lambda client: client.cancel([run]))
+        except ShoalError as error:  # it may run there to its end, which counts for nothing
+            log.error("run=%s cannot be withdrawn there: %s", run, error)
         self._deliver(Report(attempt, "failed", "cancelled", why))
 
     # --- the thread that follows
     def _follow(self) -> None:
-        try:
-            after = int(self._news.ask(lambda client: client.server())["last_seq"])
-            while True:
-                page = self._page(after)
-                after = int(page["last"])
-                ended = {run_text(int(event["run"])) for event in page["events"]}
-                with self._mutex:
-                    known = [(a, run) for a, run in self._runs.items() if run in ended or not page["events"]]
-                for attempt, run in known:
-                    self._look(attempt, run, self._news)
-        except Stopped:
-            return
+        after: int | None = None
+        doubtful: set[str] = set()  # attempts of which we could not learn what became of them
+        while True:
+            try:
+                after = self._read_on(after, doubtful)
+                if not doubtful:
+                    continue
+            except Stopped:
+                return
+            except Refused as error:  # our token ended or was revoked: so it withdraws what it has of ours
+                self._give_all_back(error)
+            except ShoalError as error:
+                log.warning("the other server tells no news: %s", error)
+            except Exception:  # whatever it is, what runs there must have an end here
+                log.exception("news of the other server cannot be read")
+            if self._end.wait(PAUSE):
+                return
 
-    def _page(self, after: int) -> dict[str, Any]:
-        try:
-            return self._news.ask(lambda client: client.events(after, wait=HELD, kinds=ENDS))
-        except NotFound:
-            raise
-        except ShoalError as error:  # what we followed is not kept any more: every task is looked at
-            log.warning("events of the other server are missing: %s", error)
-            return {"events": [], "last": int(self._news.ask(lambda client: client.server())["last_seq"])}
+    def _read_on(self, after: int | None, doubtful: set[str]) -> int | None:
+        """Read one page of news and report what ended; returns where to go on. None: all that we know is looked at, which is so
+        at first and where what we followed is not kept any more."""
+        ended: set[str] = set()
+        if after is None:
+            after = int(self._news.ask(lambda client: client.server())["last_seq"])
+        else:
+            since = after
+            try:
+                page = self._news.ask(lambda client: client.events(since, wait=HELD, kinds=ENDS))
+            except EventsGone as error:
+                log.warning("events of the other server are missing: %s", error)
+                return None
+            after = int(page["last"])
+            ended = {run_text(int(event["run"])) for event in page["events"]}
+        with self._mutex:
+            known = [(a, run) for a, run in self._runs.items() if not ended or run in ended or a in doubtful]
+        doubtful.clear()
+        for attempt, run in known:
+            try:
+                self._look(attempt, run, self._news)
+            except Refused:
+                raise
+            except ShoalError as error:  # the others are looked at all the same
+                log.warning("attempt=%s run=%s cannot be looked at: %s", attempt, run, error)
+                doubtful.add(attempt)
+        return after
+
+    def _give_all_back(self, error: Refused) -> None:
+        """What is over there runs elsewhere, and is withdrawn there as soon as that is possible."""
+        log.error("the other server refuses: %s", error)
+        self.refused = error.message
+        with self._mutex:
+            left, self._runs = list(self._runs), {}
+        self._is_swept = self._is_swept and not left
+        for attempt in left:
+            self._deliver(given_back(attempt, f"the other server does not tell of it any more: {error.message}"))
 
     def _look(self, attempt: str, run: str, connection: ServerConnection) -> None:
         """Report a task if it is over."""

@@ -222,6 +222,9 @@ MAX_PEER_RATE = 200  # messages per second of one connection; the burst is five 
 FETCHED_KEPT = 10_000  # blobs of which the server remembers the pilots that fetched them
 MAX_FETCHERS = 16  # of one blob
 LEAST_SHARED = 64 * 1024  # bytes of a file that pilots tell each other of: the server sends a smaller one as fast
+MAX_PEER_FILE = (
+    4 << 30
+)  # bytes of a file from another pilot that alone says how large it is: a larger one comes from its origin
 MAX_PEER_FILE_TRIES = 8  # peers that fail to give one file before the server is asked for it
 MAX_SHARED = 50_000  # files that one pilot serves; of more, those that it used first are not found at it any more
 MAX_KEPT_OUT = 20_000  # ids that a pilot knows to be members of its mesh no more, the latest

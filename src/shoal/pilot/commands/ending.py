@@ -74,6 +74,10 @@ class End:
             report = replace(report, outcome="failed", cause=error.cause, message=str(error))
         except (ValueError, OSError) as error:
             report = replace(report, outcome="failed", cause="stage_out", message=str(error))
+        except Exception as error:  # whatever it is, the attempt must have an end
+            log.exception("attempt=%s cannot be collected", report.attempt)
+            message = f"its outputs cannot be collected: {type(error).__name__}: {error}"
+            report = replace(report, outcome="failed", cause="stage_out", message=message)
         if made.own_dir and not report.steps:
             report = replace(report, steps=[*made.steps, Step("run", report.duration)])
         if made.own_dir or report.files or self.staged:

@@ -117,7 +117,8 @@ class CommandExecutor:
         self._unfit, self._pause = unfit, pause  # the host takes no more tasks; none while there is no disk space
         self._others = others  # receives what the guard reports on processes that are no attempts
         self._work = stage.facts.work
-        self._file_threads = FileThreads()
+        self._file_threads = FileThreads()  # which bring inputs in
+        self._end_threads = FileThreads()  # those of other tasks must not keep what has ended from being reported
         self._tails, self._blobs = tails, blobs
         self._here: dict[str, _Here] = {}
         self._exclusive: set[str] = set()  # those of them that the guard must end when contact is lost
@@ -253,7 +254,7 @@ class CommandExecutor:
             work = partial(self._put_away, here.made, action.accepted)
             # One that was recalled from the queue comes again, and gets a directory of the same name: it is empty.
             was_recalled = here.after and here.started is None
-            self._file_threads.do(work) if here.slow and not was_recalled else work()
+            self._end_threads.do(work) if here.slow and not was_recalled else work()
 
     def contact(self, action: Contact) -> None:
         """Send the guard the time of the last contact."""
@@ -267,11 +268,15 @@ class CommandExecutor:
     def _prepare(self, here: _Here, gpus: tuple[int, ...]) -> Union[Prepared, StageError, OSError]:
         began = time.monotonic()
         try:
-            made = self._stage.prepare(here.lease, gpus, self._blobs)
+            with self._blobs.fetcher.while_wanted(lambda: not here.stop):
+                made = self._stage.prepare(here.lease, gpus, self._blobs)
         except (StageError, OSError) as error:
             return error
         except (ValueError, ShoalError) as error:  # a name that no file can have, or a place that is none
             return StageError("stage_in", str(error))
+        except Exception as error:  # whatever it is, the attempt must have an end, or its slot is held for ever
+            log.exception("attempt=%s cannot be prepared", here.lease.attempt)
+            return StageError("stage_in", f"it cannot be prepared: {type(error).__name__}: {error}")
         if made.own_dir or here.lease.restored:
             here.staged = time.monotonic() - began
         return made
@@ -283,6 +288,9 @@ class CommandExecutor:
             before.followers.append(partial(self._start, here, made))
             return
         lease = here.lease
+        if here.stop and isinstance(made, Exception):  # which may be why it could not be prepared
+            self._end(here, Report(lease.attempt, "failed", "cancelled", here.stop))
+            return
         if isinstance(made, OSError) and disk_space.is_full(made):
             made = NoSpace(self._work, made, "an attempt was prepared")
         if isinstance(made, NoSpace):
@@ -445,7 +453,7 @@ class CommandExecutor:
                 report = replace(report, outcome="returned", cause="host_unfit", message=why, evidence="no_space")
         end = End(here.made, report, here.err, here.stop, here.keep, here.staged)
         if end.is_slow:
-            self._file_threads.do(lambda: self._post(partial(self._end, here, end.finish(self._stage, self._blobs))))
+            self._end_threads.do(lambda: self._post(partial(self._end, here, end.finish(self._stage, self._blobs))))
         else:
             self._end(here, end.finish(self._stage, None))
 
@@ -545,5 +553,8 @@ class CommandExecutor:
         # What the server never accepted leaves no half-published outputs.
         for here in self._here.values():
             if here.made is not None:
-                self._file_threads.do(partial(self._put_away, here.made, False))
+                self._end_threads.do(partial(self._put_away, here.made, False))
+        for here in self._here.values():
+            here.stop = here.stop or "the pilot ends"  # nothing is fetched for it any more
         self._file_threads.finish(60.0)
+        self._end_threads.finish(60.0)

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from shoal.model.file_names import beside
+from shoal.model.task.kept_files import is_written
 from shoal.pilot.commands.streams import remove
 from shoal.pilot.files.parts import Held
 from shoal.pilot.host import disk_space
@@ -70,14 +71,14 @@ def not_visible(path: str) -> str:
 
 
 def bring(path: str, base: str, own_dir: str, rewritten: frozenset[str] = frozenset()) -> str:
-    """Put one input into the own directory; returns its name there. `rewritten` are never linked."""
+    """Put one input into the own directory; returns its name there. `rewritten` are never linked, nor is what is in them."""
     source = os.path.realpath(os.path.join(base, path))
     try:
         if not stat.S_ISREG(os.stat(source).st_mode):
             raise StageError("stage_in", f"input {path} is no plain file or directory")
         name, target = _place_input(path, own_dir)
         # What the task is going to rewrite must not be the submitter's own file.
-        if name in rewritten or not _link(source, target):
+        if is_written(name, rewritten) or not _link(source, target):
             shutil.copyfile(source, target)
             shutil.copystat(source, target)
     except FileNotFoundError:
@@ -91,14 +92,25 @@ def bring(path: str, base: str, own_dir: str, rewritten: frozenset[str] = frozen
 
 def inputs_in(path: str, base: str) -> list[str]:
     """The names of all files in an input that is a directory, and of the empty directories in it with a slash at the end; the
-    name itself if it is no directory."""
+    name itself if it is no directory. What cannot be brought in is refused: links to directories may lead anywhere, and round in
+    circles."""
     top, found = os.path.join(base, path), []
     if not os.path.isdir(top):
         return [path]
-    for folder, folders, files in os.walk(top):
+    for folder, folders, files in os.walk(top, onerror=_refuse_unreadable):
         at = os.path.normpath(os.path.join(path, os.path.relpath(folder, top)))
+        linked = next((name for name in sorted(folders) if os.path.islink(os.path.join(folder, name))), None)
+        if linked is not None:
+            raise StageError(
+                "stage_in",
+                f"input {os.path.join(at, linked)} is a link to a directory: name what it leads to as an input of its own",
+            )
         found += [os.path.join(at, name) for name in files] or ([] if folders else [at + "/"])
     return found
+
+
+def _refuse_unreadable(error: OSError) -> None:
+    raise StageError("stage_in", f"input {error.filename} cannot be brought in: {error.strerror}")
 
 
 def make_directory(path: str, own_dir: str) -> None:
@@ -115,10 +127,11 @@ def put_input(path: str, held: Held, own_dir: str, mode: int, rewritten: frozens
             os.chmod(target, mode & 0o700 | 0o600)
             return name
         if (
-            held.size >= LINKED
+            held.is_cached
+            and held.size >= LINKED
             and os.getuid()
             and not mode & 0o100
-            and name not in rewritten
+            and not is_written(name, rewritten)
             and _link(held.path, target)
         ):
             return name

@@ -225,7 +225,7 @@ class Staging:
             if name.endswith("/"):
                 make_directory(name, made.own_dir)
             elif os.path.normpath(name) not in lease.kept:
-                made.brought.append(bring(name, lease.cwd, made.own_dir, frozenset(lease.outputs)))
+                made.brought.append(bring(name, lease.cwd, made.own_dir, _rewritten(lease)))
                 made.count(DIRECTORY, os.path.getsize(os.path.join(made.own_dir, made.brought[-1])))
 
     def _fetch_input(self, made: Prepared, path: str, blobs: Optional[Blobs]) -> None:
@@ -242,7 +242,7 @@ class Staging:
         """Put the file that a URL names into the own directory; returns its name there."""
         if url.scheme == FILE:
             made.count(STORAGE, os.path.getsize(url.url) if os.path.isfile(url.url) else 0)
-            return bring(url.url, "/", made.own_dir, frozenset(made.lease.outputs))
+            return bring(url.url, "/", made.own_dir, _rewritten(made.lease))
         if blobs is None:
             raise StageError("stage_in", f"this pilot has no way to fetch {url.url}")
         run, source = run_text(parse_attempt(made.lease.attempt).run), source_at(url.url, ORIGIN)
@@ -252,7 +252,7 @@ class Staging:
             )
         try:
             made.count(fetched.origin, fetched.held.size)
-            return put_input(url.name, fetched.held, made.own_dir, 0o600, frozenset(made.lease.outputs))
+            return put_input(url.name, fetched.held, made.own_dir, 0o600, _rewritten(made.lease))
         finally:
             fetched.held.close()
 
@@ -275,7 +275,7 @@ class Staging:
             fetched = blobs.get(content.digest, content.size, near, made.lease.holders.get(content.digest, ()))
         try:
             made.count(fetched.origin, fetched.held.size)
-            return put_input(name, fetched.held, made.own_dir, content.mode, frozenset(made.lease.outputs))
+            return put_input(name, fetched.held, made.own_dir, content.mode, _rewritten(made.lease))
         finally:
             fetched.held.close()
 
@@ -551,6 +551,11 @@ def _failed(failures: Sequence[Failure]) -> dict[str, str]:
         if len(found) < MAX_FAILED_PLACES:
             found.setdefault(f"{one.place.kind} {one.place.name}"[:MAX_PLACE_TEXT], one.why[:MAX_PLACE_TEXT])
     return found
+
+
+def _rewritten(lease: Lease) -> frozenset[str]:
+    """Files and directories that a task writes: an input there is the task's own copy."""
+    return frozenset((*lease.outputs, *lease.checkpoint))
 
 
 def _folders_of(name: str) -> list[str]:

@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 PATIENCE = 600.0  # seconds for which another pilot of the host may fetch the file that we need
 UNKNOWN_KEPT = 10_000
+UNWANTED = "the task that needs it was stopped"
 LOOK, LONGEST_LOOK = 0.01, 0.2  # seconds between two looks whether it has it
 
 
@@ -72,6 +73,10 @@ class SourceFailed(Exception):
         self.transient = transient
 
 
+class _Unwanted(Exception):
+    """Nobody needs the file any more. It passes through every place: none of them failed."""
+
+
 class Source(Protocol):
     """A place that may have files."""
 
@@ -110,6 +115,7 @@ class Fetcher:
         self._unknown: dict[str, str] = {}  # what `fetch_unknown` found
         self._end = threading.Event()
         self._mutex = threading.Lock()  # of `places`
+        self._thread = threading.local()  # `is_wanted`: of what this thread fetches
 
     def add(self, source: Source) -> None:
         """Look for files there, too."""
@@ -118,6 +124,20 @@ class Fetcher:
     def close(self) -> None:
         """The pilot ends: nothing waits for others any longer."""
         self._end.set()
+
+    @contextlib.contextmanager
+    def while_wanted(self, is_wanted: Callable[[], bool]) -> Iterator[None]:
+        """What this thread fetches meanwhile is given up, with NoBlob, when it is not wanted any more: the last place for a file
+        has all the time that it needs, and would hold the thread as long."""
+        self._thread.is_wanted = is_wanted
+        try:
+            yield
+        finally:
+            del self._thread.is_wanted
+
+    def _is_wanted(self) -> bool:
+        is_wanted: Optional[Callable[[], bool]] = getattr(self._thread, "is_wanted", None)
+        return is_wanted is None or is_wanted()
 
     def take_failures(self) -> list[Failure]:
         """Places that failed since the last call, to be reported."""
@@ -147,6 +167,8 @@ class Fetcher:
                 raise NoBlob(f"{digest}: another pilot of this host fetches it, and does not get on", transient=True)
             if self._end.wait(pause):
                 raise NoBlob("the pilot ends", transient=True)
+            if not self._is_wanted():
+                raise NoBlob(UNWANTED, transient=True)
             pause = min(2 * pause, LONGEST_LOOK)
         return self._fill(digest, size, part, [*near, *self._sources], began)
 
@@ -162,7 +184,8 @@ class Fetcher:
         began = time.monotonic()
         part = PrivatePart(self._private_path("unknown"), "", None)
         try:
-            source.fetch("", None, _Writing(part, lambda why: self._begin_private("", None, why)), float("inf"))
+            writing = _Writing(part, lambda why: self._begin_private("", None, why), self._is_wanted)
+            source.fetch("", None, writing, float("inf"))
             held = part.finish()
         except (NotHere, SourceFailed) as error:
             part.drop()
@@ -170,6 +193,9 @@ class Fetcher:
         except NoRoom as error:
             part.drop()
             raise self._no_room(source.place.name, None, error) from None
+        except _Unwanted:
+            part.drop()
+            raise NoBlob(UNWANTED, transient=True) from None
         except BaseException:
             part.drop()
             raise
@@ -236,7 +262,7 @@ class Fetcher:
     def _fill(
         self, digest: str, size: Optional[int], part: Union[Part, PrivatePart], sources: Sequence[Source], began: float
     ) -> Fetched:
-        writing = _Writing(part, lambda why: self._begin_private(digest, size, why))
+        writing = _Writing(part, lambda why: self._begin_private(digest, size, why), self._is_wanted)
         said: list[str] = []
         may_pass = False  # True: a later try may succeed
         try:
@@ -248,7 +274,7 @@ class Fetcher:
                 writing.deadline = writing.time_for(size or 0)
                 try:
                     source.fetch(digest, size, writing, writing.deadline)
-                    held = writing.part.finish()
+                    held = writing.finish()
                 except NotHere as error:
                     said.append(f"{source.place.name}: {error}")
                 except (SourceFailed, WrongBytes) as error:
@@ -266,6 +292,9 @@ class Fetcher:
         except NoRoom as error:
             writing.part.drop()
             raise self._no_room(digest, size, error) from None
+        except _Unwanted:
+            writing.part.drop()
+            raise NoBlob(UNWANTED, transient=True) from None
         except BaseException:
             writing.part.drop()
             raise
@@ -276,11 +305,16 @@ class Fetcher:
 class _Writing:
     """The file that is being written: in the cache, or beside it as soon as that has no place."""
 
-    def __init__(self, part: Union[Part, PrivatePart], begin_private: Callable[[NoRoom], PrivatePart]) -> None:
+    def __init__(
+        self,
+        part: Union[Part, PrivatePart],
+        begin_private: Callable[[NoRoom], PrivatePart],
+        is_wanted: Callable[[], bool],
+    ) -> None:
         self.part, self.deadline = part, float("inf")
         # Until when the place that is asked now may take for so many bytes.
         self.time_for: Callable[[int], float] = lambda size: float("inf")
-        self._begin_private = begin_private
+        self._begin_private, self._is_wanted = begin_private, is_wanted
 
     @property
     def written(self) -> int:
@@ -297,19 +331,32 @@ class _Writing:
 
     def __call__(self, data: Bytes) -> None:
         """Append bytes, until the deadline: a place that gives a byte now and then is cut, too [input E66]."""
+        if not self._is_wanted():
+            raise _Unwanted
         if time.monotonic() > self.deadline:
             raise SourceFailed("it is too slow")
         try:
             self.part.write(data)
         except NoRoom as error:
-            if isinstance(self.part, PrivatePart):
-                raise
-            beside = self._begin_private(error)
-            try:
-                self.part.copy_to(beside)
-            except BaseException:
-                beside.drop()
-                raise
-            self.part.drop()
-            self.part = beside
+            self._go_beside(error)
             self.part.write(data)
+
+    def finish(self) -> Held:
+        """The whole file, in the cache if that takes it."""
+        try:
+            return self.part.finish()
+        except NoRoom as error:
+            self._go_beside(error)
+            return self.part.finish()
+
+    def _go_beside(self, error: NoRoom) -> None:
+        if isinstance(self.part, PrivatePart):
+            raise error
+        beside = self._begin_private(error)
+        try:
+            self.part.copy_to(beside)
+        except BaseException:
+            beside.drop()
+            raise
+        self.part.drop()
+        self.part = beside

@@ -2,7 +2,7 @@
 
 The directory is the truth; no file beside it says what is in it, so a kill at any point leaves nothing to repair.
 
-    lock          whoever changes the directory locks it, and counts the number in it up: others then look again
+    lock          whoever changes the directory locks it, and notes the change in it (`lock_file`): others then look again
     limits        the latest that somebody asked for, for all pilots of the host
     files/HEX     a whole file; its time of access is its last use
     parts/HEX     one that is being written: as long as what was reserved for it, and locked by its writer
@@ -10,6 +10,9 @@ The directory is the truth; no file beside it says what is in it, so a kill at a
 A file that somebody uses is locked, shared, so that nobody removes it; the kernel drops the lock with its holder. One with a
 second link is in a task's directory, and stays as well: removing its name would free nothing. Every process compares a file
 with its digest before it uses it for the first time, and again if it looks changed [promise I15].
+
+No task and no pilot depends on the cache: where it cannot be used (its parts were removed, its file system has no locks, somebody
+holds the lock for long), what is written there has no place (`NoRoom`), and what is asked of it is not there.
 """
 
 from __future__ import annotations
@@ -31,12 +34,15 @@ from typing import NamedTuple, Optional
 from shoal.data.catalogue import Catalogue
 from shoal.model.blobs import parse_digest
 from shoal.model.file_systems import file_system, is_network
+from shoal.pilot.files.lock_file import DIGEST, PART, append, held_for_long, read_number, read_since, wait_for_lock
 from shoal.pilot.files.parts import FILE_MODE, FLAGS, FOLDER_MODE, PIECE, Held, NoRoom, Part, no_room
 from shoal.wire.messages import TagValue
 
 log = logging.getLogger(__name__)
 
 DEFAULT_MOST, DEFAULT_RESERVE = 64 << 30, 2 << 30  # bytes; of a smaller disk the half, and a twentieth
+LOCK_WITHIN = 30.0  # seconds: a pilot that was suspended while it held the lock must not stop all others of its host
+LOOK_WITHIN = 0.05  # of the loop's thread, which looks again soon
 FOLDER_VARIABLE = "SHOAL_CACHE_DIR"
 _MEBI = 1 << 20
 _HEX = re.compile(r"[0-9a-f]{64}")
@@ -81,13 +87,17 @@ class HostCache:
         self._lock_fd = -1
         self._mutex = threading.Lock()
         self._seen = -1  # the number in `lock` when we looked at the directory last
-        self._told_number = -1  # and when `take_changes` was called last
+        # What changed since `take_changes` was called last, as far as we looked; None: it may be everything.
+        self._untold: Optional[set[str]] = None
         self._catalogue = Catalogue(0)
         self._verified: dict[str, _Look] = {}
         self._told: dict[str, int] = {}
+        self._trouble = ""  # why the cache could not be looked at, as it was logged last
 
     def _is_there(self) -> bool:
         """True if there is a cache; then it is open."""
+        if self._lock_fd >= 0:  # without waiting for another thread, which may wait for another pilot
+            return True
         with self._mutex:
             if self._lock_fd < 0 and os.path.isdir(self._files):
                 with contextlib.suppress(OSError):
@@ -112,16 +122,26 @@ class HostCache:
                     raise no_room(error, self.folder) from None
 
     def _make(self, folder: str) -> None:
-        for path in (folder, self._files, self._parts):
+        self._make_folders()
+        fd = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | FLAGS, 0o600)
+        try:
+            with contextlib.suppress(BlockingIOError):  # who holds it shows that this file system has locks
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                fcntl.flock(fd, fcntl.LOCK_UN)
+            if self._asked is not None:
+                _write_whole(self._limits_file, f"{self._asked.most} {self._asked.reserve}\n".encode())
+        except BaseException:
+            os.close(fd)
+            raise
+        self._lock_fd = fd
+
+    def _make_folders(self) -> None:
+        for path in (self.folder, self._files, self._parts):
             with contextlib.suppress(FileExistsError):
                 os.mkdir(path, FOLDER_MODE)
             found = os.lstat(path)
             if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
                 raise PermissionError(errno.EACCES, f"{path} is not ours alone")
-        fd = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | FLAGS, 0o600)
-        if self._asked is not None:
-            _write_whole(self._limits_file, f"{self._asked.most} {self._asked.reserve}\n".encode())
-        self._lock_fd = fd
 
     @property
     def _files(self) -> str:
@@ -145,8 +165,8 @@ class HostCache:
     # --- use
     def open(self, digest: str) -> Optional[Held]:
         """A file that the cache holds; None if it does not, also where it was damaged."""
-        path = self._path(parse_digest(digest))
-        while self._is_there():
+        path, until = self._path(parse_digest(digest)), time.monotonic() + LOCK_WITHIN
+        while self._is_there() and time.monotonic() < until:
             try:
                 fd = os.open(path, os.O_RDONLY | FLAGS)
             except OSError:
@@ -160,6 +180,9 @@ class HostCache:
                 os.close(fd)
                 time.sleep(0.001)
                 continue
+            except OSError:
+                os.close(fd)
+                return None
             look = _look(found)
             if self._verified.get(digest) != look:
                 if _digest(fd) != digest:
@@ -177,7 +200,7 @@ class HostCache:
         name = parse_digest(digest).partition(":")[2]
         self._ensure()
         path = os.path.join(self._parts, name)
-        with self._locked():
+        with self._needed():
             try:
                 fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | FLAGS, 0o600)
             except FileExistsError:
@@ -186,14 +209,13 @@ class HostCache:
                     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | FLAGS, 0o600)
                 except FileExistsError:
                     return None
-            except OSError as error:
-                raise no_room(error, self.folder) from None
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._changed()
+                self._changed(_part(digest))
                 self._reserve(digest, fd, size or 0)
             except BaseException:
-                os.unlink(path)
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
                 os.close(fd)
                 self._catalogue.remove(_part(digest))
                 raise
@@ -202,7 +224,7 @@ class HostCache:
     # --- for parts
     def reserve(self, digest: str, fd: int, size: int) -> None:
         """Make place for a file that is being written, up to this size; NoRoom leaves everything as it is."""
-        with self._locked():
+        with self._needed():
             self._reserve(digest, fd, size)
 
     def _reserve(self, digest: str, fd: int, size: int) -> None:
@@ -237,7 +259,7 @@ class HostCache:
         except OSError as error:
             raise no_room(error, self.folder) from None
         self._catalogue.admit(key, size, time.time())
-        self._changed()
+        self._changed(key)
 
     def _lock_unused(self, digest: str, locked: contextlib.ExitStack) -> bool:
         """Keep others from beginning to use a file; False: somebody uses it."""
@@ -258,10 +280,10 @@ class HostCache:
             os.unlink(self._path(digest))
         self._catalogue.remove(digest)
         self._verified.pop(digest, None)
-        self._changed()
+        self._changed(digest)
 
-    def _path(self, digest: str) -> str:
-        return os.path.join(self._files, digest.partition(":")[2])
+    def _path(self, digest: str, folder: str = "") -> str:
+        return os.path.join(folder or self._files, digest.partition(":")[2])
 
     def commit(self, digest: str, part: str, fd: int, size: int) -> Held:
         """Give a whole file with verified bytes its name."""
@@ -278,7 +300,8 @@ class HostCache:
                 self._catalogue.remove(_part(digest))
                 self._catalogue.remove(digest)  # a damaged one that was there
                 self._catalogue.admit(digest, size, time.time())
-                self._changed()
+                self._changed(_part(digest))
+                self._changed(digest)
         except OSError as error:
             raise no_room(error, self.folder) from None
         self._verified[digest] = _look(os.fstat(fd))
@@ -286,37 +309,45 @@ class HostCache:
 
     def drop(self, digest: str, part: str, fd: int) -> None:
         """Give up a file that was being written."""
-        with self._locked():
-            with contextlib.suppress(OSError):
-                os.unlink(part)
+        try:
+            with self._locked():
+                with contextlib.suppress(OSError):
+                    os.unlink(part)
+                self._catalogue.remove(_part(digest))
+                self._changed(_part(digest))
+        except OSError:  # it is abandoned once it is closed, and goes when somebody looks
+            pass
+        finally:
             os.close(fd)
-            self._catalogue.remove(_part(digest))
-            self._changed()
 
     def _remove_damaged(self, digest: str, path: str, fd: int) -> None:
-        with self._locked():
+        with contextlib.suppress(OSError), self._locked():
             self._look_again()
             with contextlib.suppress(OSError):
                 if os.lstat(path).st_ino == os.fstat(fd).st_ino:
                     os.unlink(path)
             self._catalogue.remove(digest)
-            self._changed()
+            self._changed(digest)
 
     # --- what is there
     def take_changes(self) -> tuple[list[tuple[str, int]], list[str]]:
         """The files that came into the cache of this host since the last call, with their sizes, and those of which the last link
-        is gone; the first call gives all [CMS IV.D]."""
+        is gone; the first call gives all [CMS IV.D]. While the cache cannot be looked at, nothing changes."""
         now: dict[str, int] = {}
-        if self._is_there():
-            with self._locked():
-                self._look_again()
-                if self._seen == self._told_number:
-                    return [], []
-                self._told_number = self._seen
-                now = dict(self._whole())
+        untold: Optional[set[str]] = None
+        try:
+            if self._is_there():
+                with self._locked(LOOK_WITHIN):
+                    self._look_again()
+                    untold, self._untold = self._untold, set()
+                    now = dict(self._whole(untold))
+        except OSError as error:
+            self._complain(error)
+            return [], []
         added = [(digest, size) for digest, size in now.items() if self._told.get(digest) != size]
-        removed = [digest for digest in self._told if digest not in now]
-        self._told = now
+        removed = [digest for digest in (self._told if untold is None else untold) if digest not in now]
+        removed = [digest for digest in removed if self._told.pop(digest, None) is not None]
+        self._told.update(added)
         return added, removed
 
     def limits(self) -> Limits:
@@ -344,9 +375,15 @@ class HostCache:
         """What describes the cache to the server; nothing before there is one."""
         if not self._is_there():
             return {}
-        held, space, _ = self.space()
-        with self._mutex:
-            files = sum(1 for _ in self._whole())
+        try:
+            with self._locked(LOOK_WITHIN):
+                self._look_again()
+                self._measure()
+                held, space = self._catalogue.held, self._catalogue.space
+                files = sum(1 for _ in self._whole())
+        except OSError as error:
+            self._complain(error)
+            return {}
         return {"cache_mb": held // _MEBI, "cache_space_mb": space // _MEBI, "cache_files": files}
 
     def listing(self) -> list[CachedFile]:
@@ -380,57 +417,109 @@ class HostCache:
                         count, size = count + 1, size + entry.size
         return count, size
 
-    def _whole(self) -> Iterator[tuple[str, int]]:
-        for key in self._catalogue:
+    def _whole(self, names: Optional[set[str]] = None) -> Iterator[tuple[str, int]]:
+        """The whole files, or those of them that have these names."""
+        for key in self._catalogue if names is None else names:
             entry = self._catalogue.get(key)
-            if not key.startswith("part ") and entry is not None:
+            if not key.startswith(PART) and entry is not None:
                 yield key, entry.size
 
     # --- the directory
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        with self._mutex:
-            fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
-            while not os.fstat(self._lock_fd).st_nlink:  # somebody removed all of it, and others may have made it anew
-                gone, self._lock_fd, self._seen = self._lock_fd, -1, -1
-                os.close(gone)
-                self._make(self.folder)
-                fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
+    def _locked(self, within: Optional[float] = None) -> Iterator[None]:
+        """Have the directory to ourselves; OSError (also TimeoutError) where it cannot be had."""
+        within = LOCK_WITHIN if within is None else within
+        until = time.monotonic() + within
+        if not self._mutex.acquire(timeout=within):
+            raise held_for_long(self.folder)
+        try:
+            self._lock(until)
             try:
+                if not (os.path.isdir(self._files) and os.path.isdir(self._parts)):  # somebody removed a part of it
+                    self._make_folders()
+                    self._seen = -1
                 yield
             finally:
                 fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+        finally:
+            self._mutex.release()
 
-    def _number(self) -> int:
-        return int.from_bytes(os.pread(self._lock_fd, 8, 0), "big")
+    def _lock(self, until: float) -> None:
+        while True:
+            if self._lock_fd < 0:
+                self._make(self.folder)
+            wait_for_lock(self._lock_fd, until, self.folder)
+            if os.fstat(self._lock_fd).st_nlink:
+                return
+            # Somebody removed all of it, and others may have made it anew.
+            gone, self._lock_fd, self._seen = self._lock_fd, -1, -1
+            os.close(gone)
 
-    def _changed(self) -> None:
+    @contextlib.contextmanager
+    def _needed(self) -> Iterator[None]:
+        """The same for who writes: NoRoom where it cannot be had, or something is wrong with it."""
+        try:
+            with self._locked():
+                yield
+        except OSError as error:
+            raise no_room(error, self.folder) from None
+
+    def _complain(self, error: OSError) -> None:
+        if str(error) != self._trouble:
+            self._trouble = str(error)
+            log.warning("the cache cannot be looked at: %s", error)
+
+    def _changed(self, name: str) -> None:
         """Tell others to look again. Our own catalogue is right already, if it was before."""
-        number = self._number()
-        is_ours = number == self._seen
-        os.pwrite(self._lock_fd, (number + 1).to_bytes(8, "big"), 0)
-        if is_ours:
+        number = append(self._lock_fd, name)
+        if number == self._seen:
             self._seen = number + 1
+            if self._untold is not None:
+                self._untold.add(name)
 
     def _look_again(self) -> None:
-        if self._number() != self._seen:
+        """Look at what others changed, so that a cache of many files costs no more than a small one."""
+        number = read_number(self._lock_fd)
+        if number == self._seen:
+            return
+        names = read_since(self._lock_fd, self._seen, number)
+        if names is None:
             self._scan()
+            return
+        for name in names:
+            digest, is_part = name.rpartition(" ")[2], name.startswith(PART)
+            path = self._path(digest, self._parts if is_part else self._files)
+            self._catalogue.remove(name)
+            with contextlib.suppress(FileNotFoundError):
+                self._admit(self._catalogue, name, os.lstat(path), is_part)
+        self._seen = number
+        if self._untold is not None:
+            self._untold |= names
+
+    def _admit(self, catalogue: Catalogue, name: str, found: os.stat_result, is_part: bool) -> None:
+        if is_part:
+            catalogue.admit_known(name, found.st_size, time.time(), True)
+        else:
+            catalogue.admit_known(name, found.st_size, found.st_atime, found.st_nlink > 1)
+            catalogue.set_verified(name, self._verified.get(name) == _look(found))
 
     def _scan(self) -> None:
         """Read the directory, and remove what dead pilots were writing."""
         most, reserve = self.limits()
-        made, self._seen = Catalogue(most, reserve), self._number()
+        made, self._seen = Catalogue(most, reserve), read_number(self._lock_fd)
+        self._untold = None
         for entry in _entries(self._files):
-            found = entry.stat(follow_symlinks=False)
-            digest = f"sha256:{entry.name}"
-            made.admit_known(digest, found.st_size, found.st_atime, found.st_nlink > 1)
-            made.set_verified(digest, self._verified.get(digest) == _look(found))
+            try:
+                found = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:  # somebody removed it by hand
+                continue
+            self._admit(made, DIGEST + entry.name, found, False)
         for entry in _entries(self._parts):
-            if _is_abandoned(entry.path):
-                os.unlink(entry.path)
-            else:
-                size = entry.stat(follow_symlinks=False).st_size
-                made.admit_known(_part(f"sha256:{entry.name}"), size, time.time(), True)
+            with contextlib.suppress(FileNotFoundError):
+                if _is_abandoned(entry.path):
+                    os.unlink(entry.path)
+                else:
+                    self._admit(made, _part(DIGEST + entry.name), entry.stat(follow_symlinks=False), True)
         self._verified = {digest: look for digest, look in list(self._verified.items()) if made.get(digest) is not None}
         self._catalogue = made
 
@@ -448,7 +537,7 @@ class HostCache:
 
 def _part(digest: str) -> str:
     """A file that is being written, in the catalogue."""
-    return f"part {digest}"
+    return PART + digest
 
 
 def _look(found: os.stat_result) -> _Look:

@@ -35,6 +35,12 @@ class Held:
         self.is_private = is_private  # it is in no cache, and goes when this is closed
         self._fd = fd
 
+    @property
+    def is_cached(self) -> bool:
+        """True if it is a file of the cache, which compares it with its digest again where it was changed. One of the server's
+        own, which a pilot beside it reads where it lies, is not."""
+        return self._fd >= 0 and not self.is_private
+
     def descriptor(self) -> int:
         """Another descriptor of it, for which it stays, too; the caller closes it."""
         return os.dup(self._fd)
@@ -137,8 +143,11 @@ class PrivatePart:
         """The file, which goes when it is closed."""
         self.digest = self.digest or f"sha256:{self._hash.hexdigest()}"
         check(self.digest, self._hash, self._size, self.written)
-        os.ftruncate(self._fd, self.written)
-        os.fchmod(self._fd, FILE_MODE)
+        try:
+            os.ftruncate(self._fd, self.written)
+            os.fchmod(self._fd, FILE_MODE)
+        except OSError as error:
+            raise no_room(error, os.path.dirname(self._path)) from None
         return Held(self._path, self._fd, self.written, is_private=True)
 
     def drop(self) -> None:

@@ -187,6 +187,9 @@ class FunctionExecutor:
             found = work(self._blobs)
         except (NoBlob, OSError) as failure:
             error = str(failure)
+        except Exception as failure:  # whatever it is, the call must have an end
+            log.exception("bytes of a call cannot be moved")
+            error = f"{type(failure).__name__}: {failure}"
 
         def deliver() -> None:
             if fetched and found is not None:

@@ -16,7 +16,7 @@ from shoal.dht.key import parse_key
 from shoal.dht.peers import FileHead, GetFile
 from shoal.dht.routing_table import Contact
 from shoal.model.blobs import parse_digest
-from shoal.model.limits import LEAST_SHARED, MAX_PEER_FILE_TRIES
+from shoal.model.limits import LEAST_SHARED, MAX_PEER_FILE, MAX_PEER_FILE_TRIES
 from shoal.pilot.files.fetch import NotHere, Write
 from shoal.pilot.files.parts import WrongBytes
 from shoal.pilot.mesh import frames
@@ -62,7 +62,7 @@ class PeerSource:
         """As `Source.fetch`; what was written is right. It never fails: what peers did wrong is noted in `strikes`."""
         if size is not None and size < LEAST_SHARED:
             raise NotHere("small files come from the server")
-        search = _Search(digest)
+        search = _Search(digest, size)
         for again in (False, True):
             if not self._table.size:
                 break  # we know nobody
@@ -93,7 +93,7 @@ class PeerSource:
         """The same from these peers only."""
         if size is not None and size < LEAST_SHARED:
             raise NotHere("small files come from the server")
-        search = _Search(digest)
+        search = _Search(digest, size)
         if self._try_all(search, contacts, write, deadline):
             return
         if write.written:
@@ -128,6 +128,8 @@ class PeerSource:
                 outcome = self._receive(link, holder.id, search, write)
         except _Stale:
             return self._try(search, holder, write, fresh=True)
+        except _TooLarge:
+            outcome = ABSENT
         except WrongBytes:  # more than there should be
             outcome = WRONG
         except (OSError, ValueError) as error:
@@ -137,7 +139,7 @@ class PeerSource:
             return FAILED
         if outcome == WRONG or (outcome == RIGHT and not write.is_right()):
             write.restart()
-            is_mixed = search.givers != {holder.id}
+            is_mixed = bool(search.givers - {holder.id})
             search.givers.clear()
             if is_mixed:  # which of them gave the wrong part is not known: all of it from this one
                 return self._try(search, holder, write)
@@ -167,6 +169,10 @@ class PeerSource:
             raise _Stale(str(error)) from None
         if not isinstance(head, FileHead):
             return BUSY if getattr(head, "is_busy", False) else ABSENT
+        if search.size is None and head.size > MAX_PEER_FILE:
+            # Nobody but this peer says so: it could send without end what has a digest only when it is whole.
+            log.info("peer=%s digest=%s says that it has %d bytes", link.contact.address, search.digest, head.size)
+            raise _TooLarge
         if head.size < write.written:
             raise frames.Broken("it has another size than others say")
         left, began = head.size - write.written, time.monotonic()
@@ -205,11 +211,15 @@ class _Stale(Exception):
     """A connection that was kept turned out to be dead."""
 
 
+class _TooLarge(Exception):
+    """A peer would send more than is taken on its word; the connection is closed, for it has begun to."""
+
+
 class _Search:
     """What became of the search for one file."""
 
-    def __init__(self, digest: str) -> None:
-        self.digest = parse_digest(digest)
+    def __init__(self, digest: str, size: Optional[int]) -> None:
+        self.digest, self.size = parse_digest(digest), size
         self.key = parse_key(digest.partition(":")[2])
         self.failed: set[int] = set()
         self.without: set[int] = set()  # peers that did not have it when they were asked

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from shoal.model.errors import BadInput
 from shoal.pilot.commands import checkpoint
 from shoal.pilot.commands.ending import End
 from shoal.pilot.commands.staging import Environment, PilotFacts, Prepared, Staging
@@ -105,3 +106,14 @@ def test_a_set_up_that_says_85_is_no_checkpoint(bench: Bench) -> None:
 def test_the_time_for_files_is_told_only_where_some_were_moved(bench: Bench) -> None:
     assert bench.end(replace(PLAIN, exit_code=1)).staging == 0.0
     assert bench.end(replace(PLAIN, exit_code=1), staged=2.0).staging >= 2.0
+
+
+def test_an_attempt_has_an_end_whatever_goes_wrong_with_its_outputs(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> str:
+        raise BadInput("it is no digest")
+
+    monkeypatch.setattr(bench.stage, "collect", fail)
+    report = bench.end(replace(PLAIN, outcome="succeeded", cause="", exit_code=0), declared=())
+    assert (report.outcome, report.cause) == ("failed", "stage_out") and "it is no digest" in report.message

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,12 +12,18 @@ from typing import Any
 
 import pytest
 
-from shoal.pilot.agent.events import Begin, Called, Event, Settle
+from shoal.data.sources import ORIGIN, Place
+from shoal.model.blobs import digest_of
+from shoal.pilot.agent.events import Begin, Called, Event, Settle, Stop
+from shoal.pilot.agent.events import Ended as AttemptEnded
 from shoal.pilot.commands.executor import MAX_UNFIT, CommandExecutor
 from shoal.pilot.commands.files import StageError
 from shoal.pilot.commands.staging import PilotFacts, Staging
+from shoal.pilot.files.fetch import Fetcher, NoBlob, Write
+from shoal.pilot.files.host_cache import HostCache
 from shoal.pilot.guard.messages import Ended, FromGuard, NotStarted, Ran, Start
 from shoal.pilot.host import probe
+from shoal.pilot.host.file_threads import THREADS, FileThreads
 from shoal.wire.messages import Capacity, Lease
 
 FIRST, SECOND = "r1.1#1@1", "r1.2#1@1"
@@ -56,10 +64,11 @@ class World:
             read=lambda now: [],
             has_more=False,
         )
+        fetcher = Fetcher(HostCache(str(folder / "cache")), (), str(folder / "beside"))
         self.executor = CommandExecutor(
             self.guards,  # type: ignore[arg-type]  # stands for them
             self.stage, 0o77, self.fed.append, lambda work: work(), self.unfit.append, lambda why: None, tails,
-            SimpleNamespace(fetcher=SimpleNamespace(take_failures=lambda: ())), lambda report: None,  # type: ignore[arg-type]  # no blobs
+            SimpleNamespace(fetcher=fetcher), lambda report: None,  # type: ignore[arg-type]  # no blobs
         )  # fmt: skip
 
     def begin(self, cwd: Path, count: int, after: str = "") -> None:
@@ -118,6 +127,77 @@ def test_a_recalled_command_leaves_no_directory_to_be_removed_when_it_comes_agai
     world.report(NotStarted(FIRST, "cancelled", "stopped"))
     world.executor.settle(Settle(FIRST, False))
     assert not list((tmp_path / "tasks").iterdir())
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_an_attempt_has_an_end_whatever_goes_wrong_while_it_is_prepared(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_slow: bool
+) -> None:
+    def fail(*_: object) -> None:
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr(world.stage, "prepare", fail)
+    monkeypatch.setattr(world.stage, "is_slow", lambda lease: is_slow)
+    world.begin(tmp_path, 1)
+    world.executor._file_threads.finish(60.0)
+    (ended,) = world.fed
+    assert isinstance(ended, AttemptEnded)
+    assert (ended.report.outcome, ended.report.cause) == ("failed", "stage_in")
+    assert "RecursionError: too deep" in ended.report.message
+
+
+@pytest.mark.parametrize("unknown", [True, False])
+def test_a_stopped_attempt_whose_input_comes_byte_by_byte_ends(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unknown: bool
+) -> None:
+    """The last place for a file has no limit of time, and two of them held both threads."""
+    begun, whole, fetcher = threading.Event(), threading.Event(), world.executor._blobs.fetcher
+
+    class Trickle:
+        place = Place(ORIGIN, "trickle")
+
+        def fetch(self, digest: str, size: int | None, write: Write, deadline: float) -> None:
+            for _ in range(3_000):
+                write(b".")
+                begun.set()
+                time.sleep(0.01)
+            whole.set()
+
+    def prepare(*_: object) -> None:
+        try:
+            fetcher.fetch_unknown(Trickle(), "r1") if unknown else fetcher.fetch(digest_of([b"x"]), None, [Trickle()])
+        except NoBlob as error:
+            raise StageError("stage_in", str(error)) from None
+
+    monkeypatch.setattr(world.stage, "prepare", prepare)
+    monkeypatch.setattr(world.stage, "is_slow", lambda lease: True)
+    world.begin(tmp_path, 1)
+    assert begun.wait(60.0)
+    assert world.executor.stop(Stop(FIRST, "by anna"))
+    world.executor._file_threads.finish(60.0)
+    assert not whole.is_set()
+    ended = world.fed[-1]
+    assert isinstance(ended, AttemptEnded)
+    assert (ended.report.cause, ended.report.message) == ("cancelled", "by anna")
+    assert not fetcher.take_failures(), "the place did nothing wrong"
+
+
+def test_what_has_ended_does_not_wait_for_inputs_of_others(world: World, tmp_path: Path) -> None:
+    (tmp_path / "env").unlink()  # so it has a directory of its own, which is emptied
+    world.begin(tmp_path, 1)
+    world.executor._file_threads.finish(60.0)
+    world.executor._file_threads = FileThreads()
+    hold = threading.Event()
+
+    def wait() -> None:
+        hold.wait(60.0)
+
+    for _ in range(THREADS):
+        world.executor._file_threads.do(wait)
+    world.report(Ended(FIRST, 0, None, "", 0.1, 0.1, 1))
+    world.executor._end_threads.finish(60.0)
+    hold.set()
+    assert isinstance(world.fed[-1], AttemptEnded)
 
 
 @pytest.mark.parametrize("is_lost", [False, True])

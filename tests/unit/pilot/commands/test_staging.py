@@ -13,7 +13,7 @@ import pytest
 from shoal.model.blobs import digest_of
 from shoal.model.task.kept_files import unpack
 from shoal.pilot.commands import setup
-from shoal.pilot.commands.files import StageError
+from shoal.pilot.commands.files import LINKED, StageError, put_input
 from shoal.pilot.commands.staging import PilotFacts, Prepared, Staging
 from shoal.pilot.files.fetch import Fetched, NoBlob
 from shoal.pilot.files.parts import Held
@@ -149,6 +149,48 @@ def test_an_input_that_is_rewritten_is_a_copy(site: Site) -> None:
     assert (site.home / "state").read_text() == "new"
 
 
+@pytest.mark.parametrize("written", [{"outputs": ["res"]}, {"checkpoint": ["res/a"]}])
+def test_an_input_inside_what_the_task_writes_is_a_copy(site: Site, written: dict[str, Any]) -> None:
+    (site.home / "res").mkdir()
+    (site.home / "res" / "a").write_text("old")
+    made = site.prepare(own=True, inputs=["res/a"], **written)
+    with (Path(made.own_dir) / "res" / "a").open("a") as file:
+        file.write(" and new")
+    assert (site.home / "res" / "a").read_text() == "old", "the submitter's own file until the attempt is accepted"
+    if made.lease.outputs:
+        site.stage.collect(made)
+        site.stage.settle(made, True)
+        assert (site.home / "res" / "a").read_text() == "old and new"
+
+
+def test_a_fetched_input_inside_what_the_task_writes_is_a_copy(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 1000)  # of root nothing is linked: it may write to every file
+    cached = tmp_path / "cached"
+    cached.write_bytes(bytes(LINKED))
+    cached.chmod(0o444)
+    held = Held(str(cached), os.open(cached, os.O_RDONLY), LINKED)
+    put_input("plain", held, str(site.work), 0o600, frozenset({"res"}))
+    put_input("res/a", held, str(site.work), 0o600, frozenset({"res"}))
+    held.close()
+    assert (site.work / "plain").samefile(cached) and not (site.work / "res" / "a").samefile(cached)
+
+
+def test_what_is_read_where_the_server_keeps_it_is_copied(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that makes its input writable and writes to it must not change what everybody gets from the server."""
+    monkeypatch.setattr(os, "getuid", lambda: 1000)
+    blobs = FakeBlobs(tmp_path / "blobs")
+    digest = blobs.add(bytes(LINKED))
+    stored = Path(blobs.fetch(digest))
+    content = {"in": f"{digest} 644 {LINKED}"}
+    made = site.stage.prepare(site.lease(visible=False, inputs=["in"], content=content), (), blobs)  # type: ignore[arg-type]
+    brought = Path(made.own_dir) / "in"
+    assert brought.stat().st_size == LINKED and not brought.samefile(stored)
+
+
 @pytest.mark.parametrize("bad", ["missing", "pipe"])
 def test_an_input_that_cannot_come_in_is_named_and_nothing_is_left(site: Site, bad: str) -> None:
     os.mkfifo(site.home / "pipe")
@@ -164,6 +206,28 @@ def test_a_directory_comes_in_with_all_that_is_in_it(site: Site) -> None:
     made = site.prepare(own=True, inputs=["d"], shell="x")
     assert (Path(made.own_dir) / "d" / "a").read_text() == "A"
     assert (Path(made.own_dir) / "d" / "e" / "empty").is_dir() and made.brought == ["d/a"]
+
+
+def test_a_directory_that_does_not_come_in_whole_is_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Links to directories were left out without a word, and so was what cannot be read."""
+    (site.home / "d" / "v3").mkdir(parents=True)
+    (site.home / "d" / "v3" / "a").write_text("A")
+    (site.home / "d" / "latest").symlink_to("v3")
+    with pytest.raises(StageError, match="input d/latest is a link to a directory") as caught:
+        site.prepare(own=True, inputs=["d"])
+    assert caught.value.cause == "stage_in"
+    assert site.prepare(own=True, inputs=["d/latest"]).brought == ["d/latest/a"]
+    (site.home / "d" / "latest").unlink()
+    scandir = os.scandir
+
+    def closed(path: str) -> Any:
+        if str(path).endswith("v3"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", closed)  # no directory is closed to root
+    with pytest.raises(StageError, match="d/v3 cannot be brought in: Permission denied"):
+        site.prepare(own=True, inputs=["d"])
 
 
 def test_two_inputs_of_one_name_are_refused(site: Site) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import multiprocessing
 import os
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from shoal.model.blobs import digest_of
+from shoal.pilot.files import host_cache
 from shoal.pilot.files.host_cache import HostCache, Limits
 from shoal.pilot.files.parts import Held, NoRoom, WrongBytes
 
@@ -189,6 +192,95 @@ def test_a_cache_that_somebody_removed_is_made_anew(cache: HostCache) -> None:
     put(cache, data_of(1))
     assert read(HostCache(cache.folder).open(digest)) == data_of(1)
     assert cache.take_changes() == ([(digest, 1000)], [])
+
+
+@pytest.mark.parametrize("part", ["files", "parts"])
+def test_a_part_of_the_cache_that_somebody_removed_is_made_anew(cache: HostCache, part: str) -> None:
+    """The next pilot ended, with all its tasks."""
+    digest = put(cache, data_of(1))
+    other = HostCache(cache.folder)
+    assert other.open(digest) is not None
+    shutil.rmtree(os.path.join(cache.folder, part))
+    fresh = HostCache(cache.folder)
+    for one in (other, fresh, cache):
+        one.take_changes()
+        one.tags()
+        one.listing()
+    second = put(fresh, data_of(2))
+    kept = {second} if part == "files" else {digest, second}
+    for one in (fresh, other, cache):
+        assert read(one.open(second)) == data_of(2)
+        assert {listed.digest for listed in one.listing()} == kept
+        assert one.tags()["cache_files"] == len(kept)
+
+
+def test_without_locks_a_pilot_has_a_cache_of_its_own_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lustre without `-o flock`."""
+    have_none, real = str(tmp_path / "cache"), fcntl.flock
+
+    def flock(fd: int, what: int) -> None:
+        if os.readlink(f"/proc/self/fd/{fd}").startswith(have_none):
+            raise OSError(errno.ENOSYS, "Function not implemented")
+        real(fd, what)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    shared = HostCache(have_none, instead=str(tmp_path / "own"))
+    assert shared.open(put(shared, data_of(1))) is not None and shared.folder == str(tmp_path / "own")
+    without = HostCache(have_none)
+    with pytest.raises(NoRoom, match="not implemented"):
+        put(without, data_of(1))
+    assert (without.take_changes(), without.tags(), without.open(digest_of([data_of(1)]))) == (([], []), {}, None)
+
+
+def test_who_keeps_the_lock_stops_nobody_for_ever(cache: HostCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pilot that was suspended while it held the lock."""
+    digest = put(cache, data_of(1))
+    other = HostCache(cache.folder, Limits(10_000, 0))
+    assert other.take_changes() == ([(digest, 1000)], [])
+    part = other.begin(digest_of([data_of(2)]), 1000)
+    assert part is not None
+    part.write(data_of(2))
+    monkeypatch.setattr(host_cache, "LOCK_WITHIN", 0.1)
+    with open(os.path.join(cache.folder, "lock"), "rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert other.take_changes() == ([], []) and other.tags() == {}
+        assert read(other.open(digest)) == data_of(1), "what is there is used all the same"
+        with pytest.raises(NoRoom, match=r"keeps the cache .* locked"):
+            put(other, data_of(3))
+        with pytest.raises(NoRoom, match=r"keeps the cache .* locked"):
+            part.finish()
+        part.drop()
+    assert read(other.open(put(other, data_of(2)))) == data_of(2)
+    assert len(other.take_changes()[0]) == 1 and other.tags()["cache_files"] == 2
+
+
+def test_pilots_that_write_by_turns_read_what_changed_and_not_all(
+    cache: HostCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = put(cache, data_of(1))
+    other = HostCache(cache.folder)
+    assert other.take_changes() == ([(first, 1000)], []) and cache.take_changes() == ([(first, 1000)], [])
+    read_all: list[str] = []
+    scan = HostCache._scan
+
+    def count_scan(self: HostCache) -> None:
+        read_all.append(self.folder)
+        scan(self)
+
+    monkeypatch.setattr(HostCache, "_scan", count_scan)
+    second, third = put(other, data_of(2)), put(cache, data_of(3))
+    for one in (other, cache):
+        assert sorted(one.take_changes()[0]) == sorted([(second, 1000), (third, 1000)])
+    assert other.tags()["cache_files"] == cache.tags()["cache_files"] == 3
+    assert not read_all
+    assert HostCache(cache.folder).clean(time.time() + 60)[0] == 3
+    read_all.clear()
+    for one in (other, cache):
+        added, removed = one.take_changes()
+        assert added == [] and sorted(removed) == sorted([first, second, third])
+    assert other.tags()["cache_files"] == cache.tags()["cache_files"] == 0 and not read_all
+    fourth = put(cache, data_of(4))
+    assert other.take_changes() == ([(fourth, 1000)], []) and cache.take_changes() == ([(fourth, 1000)], [])
 
 
 def test_people_see_and_clean_it(cache: HostCache) -> None:

@@ -125,6 +125,41 @@ def test_of_two_that_gave_parts_of_a_wrong_file_the_right_one_has_no_strike(tmp_
         assert strikes.order([two.contact, three.contact], time.monotonic())[0] == three.contact
 
 
+def test_who_alone_says_how_large_a_file_is_cannot_send_without_end(
+    tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "MAX_PEER_FILE", SIZE)
+    with here(tmp_path, 1, 2, 3) as (one, two, three):
+        asked = answering(two, gives(data, size=SIZE + 1))
+        answering(three, gives(data))
+        made, _, strikes = source_of(one, two, three)
+        written = fetch(made, digest_of(data))
+        assert written.data == data and not written.restarts and len(asked) == 1
+        assert strikes.order([two.contact, three.contact], time.monotonic())[0] == two.contact, (
+            "perhaps it has such a file"
+        )
+    with here(tmp_path, 1, 2) as (one, two):
+        larger = data + b"x"
+        answering(two, gives(larger, size=SIZE + 1))
+        with pytest.raises(NotHere):
+            fetch(source_of(one, two)[0], digest_of(larger))
+        written = Written(digest_of(larger))
+        source_of(one, two)[0].fetch(digest_of(larger), SIZE + 1, written, float("inf"))
+        assert written.data == larger, "the size is known"
+
+
+@pytest.mark.parametrize("before", [0, 300_000])
+def test_one_that_says_that_a_file_is_over_at_once_has_a_strike(tmp_path: Path, data: bytes, before: int) -> None:
+    """Nothing of the wrong file was its, so it was asked again without end."""
+    with here(tmp_path, 1, 2, 3) as (one, two, three):
+        answering(two, gives(data, before, size=SIZE if before else 0))
+        asked = answering(three, lambda stream, wanted: frames.send(stream, FileHead(wanted.offset)))
+        made, _, strikes = source_of(one, two, three)
+        with pytest.raises(NotHere, match="wrong bytes"):
+            fetch(made, digest_of(data))
+        assert 1 <= len(asked) <= 2 and strikes._wrong[three.contact.id] == 1
+
+
 def test_a_liar_is_reported_after_three_files_and_the_server_is_left(tmp_path: Path) -> None:
     with here(tmp_path, 1, 2) as (one, two):
         asked = answering(two, gives(os.urandom(SIZE)))
