@@ -37,6 +37,7 @@ from shoal.pilot.loop import NO_SERVER, UNFIT, Loop
 from shoal.pilot.uplink import uplink
 from shoal.pilot.uplink.blobs import Blobs
 from shoal.pilot.uplink.latency import Latency
+from shoal.pilot.uplink.left_addresses import LeftAddresses
 from shoal.pilot.uplink.server_address import NoServerAddress, ServerAddress, read_join
 from shoal.wire.messages import Register
 
@@ -96,7 +97,12 @@ def run_pilot(
 
 def _find_server(options: argparse.Namespace) -> ServerAddress:
     if options.join_file or options.join_fd is not None:
-        return ServerAddress(join=read_join(options.join_fd, options.join_file or ""))
+        join = read_join(options.join_fd, options.join_file or "")
+        if not join.fingerprint:
+            return ServerAddress(join=join)
+        left = LeftAddresses(join, options.address_dir or "", options.shared_dir or "")
+        left.start()
+        return ServerAddress(join=join, left=left)
     return ServerAddress(
         os.path.abspath(options.server_file) if options.server_file else "",
         options.server or "",

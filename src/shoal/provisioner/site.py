@@ -15,7 +15,7 @@ from typing import Any
 
 from shoal.client.client import Client
 from shoal.model.credentials import ENROL
-from shoal.model.errors import ShoalError
+from shoal.model.errors import ShoalError, Unreachable
 from shoal.provision import registry, site_url
 from shoal.provision.backend import QUEUED, RUNNING, BackendError, Command, Order, Result, Shape
 from shoal.provision.shell import LocalShell, SshShell
@@ -25,7 +25,7 @@ from shoal.provisioner.schedule import EVERY, EVERY_HERE, QuerySchedule
 from shoal.provisioner.site_file import SiteConfig
 from shoal.sched.demand import Ask, SiteView
 from shoal.wire.http.requests import AllocationChange, PilotShape, SiteStatus
-from shoal.wire.join import Join
+from shoal.wire.join import Join, address_file
 
 log = logging.getLogger(__name__)
 TAIL = 4096  # bytes of an allocation's log that are read when it failed
@@ -51,6 +51,7 @@ def pilot_options(config: SiteConfig) -> tuple[str, ...]:
         *(("--mesh", "off") if config.mesh == "off" else ()),
         *(("--mesh-port", config.mesh_port) if config.mesh_port else ()),
         *(("--shared-dir", config.shared_dir) if config.shared_dir else ()),
+        *(("--address-dir", config.directory) if config.directory else ()),
         *(word for rule in config.storage for word in ("--storage", rule)),
     )
 
@@ -79,6 +80,7 @@ class Site:
         self._gone: set[str] = set()  # allocations whose pilots are gone, which the batch system was asked about
         self._troubles, self._retry_at = 0, 0.0  # in a row, and when the site is tried again
         self._pilot = ""  # where the pilot's code is on the site
+        self._left = ""  # where the server is, as it was left at the site last
         self._rank = 0.0
 
     def change(self, config: SiteConfig) -> None:
@@ -235,6 +237,7 @@ class Site:
         """Submit allocations, one after the other."""
         self.prepare()
         self.reach.open()
+        self._leave_address()
         for _ in range(-(-ask.count // self.config.hosts)):
             self._submit(ask, now)
         self._troubles = 0
@@ -327,6 +330,29 @@ class Site:
                 self.shell.remove(files)
         if any(not one.cancelled for one in self.ledger.allocations.values()):
             self.reach.open()  # their pilots came by the tunnel of the provisioner before, which was killed
+            self._leave_address()
+
+    def note_server_back(self, now: float) -> None:
+        """The server was away and answers again, perhaps elsewhere: see how it is reached, and tell the pilots there."""
+        if self.ledger.allocations:
+            self.schedule.note_news(now)
+
+    def _leave_address(self) -> None:
+        """Leave at the site where the server is, if that changed: its pilots look there when they do not find it."""
+        if self.reach.is_here:
+            return  # its socket on this machine stays where it is
+        try:
+            with self._client() as client:
+                server = client.server()
+        except Unreachable:
+            return  # we hear when it is back
+        self.reach.note_server(server)
+        self.reach.open()
+        addresses, fingerprint = self.reach.address(server)
+        place = Join(addresses, fingerprint, "").place
+        if place != self._left:
+            self.shell.put(f"{self.config.directory}/{address_file(fingerprint)}", f"{place}\n".encode())
+            self._left = place
 
     def _explain(self, one: Allocation, now: float) -> None:
         """An allocation ended before its pilot came: say what it printed."""

@@ -19,6 +19,7 @@ from shoal.model.errors import BadInput
 from shoal.model.file_names import PILOT_PIDS
 from shoal.pilot.host import memfd
 from shoal.pilot.uplink import tls
+from shoal.pilot.uplink.left_addresses import LeftAddresses
 from shoal.pilot.uplink.server_address import NoServerAddress, ServerAddress, check_url, read_join
 from shoal.pilot.uplink.tls import WrongServer
 from shoal.wire.http.connection import send
@@ -125,6 +126,48 @@ def test_a_join_string_may_be_in_a_file(tmp_path: Path) -> None:
     with pytest.raises(BadInput) as caught:
         read_join(None, str(tmp_path / "join"))
     assert TOKEN[:20] not in str(caught.value)
+
+
+# --- a server that moved
+def moved(tmp_path: Path, join: Join, *left: str) -> ServerAddress:
+    """A pilot at whose site these addresses were left."""
+    for address in reversed(left):
+        others = LeftAddresses(join, shared=str(tmp_path))
+        others.start()
+        others.leave(address)
+        others.wait(30.0)
+    found = LeftAddresses(join, shared=str(tmp_path))
+    found.start()
+    where = ServerAddress(join=join, left=found)
+    with pytest.raises(OSError, match="refused"):
+        where.connect(5.0)
+    found.wait(30.0)
+    return where
+
+
+def test_a_server_that_moved_is_found_where_its_address_was_left(
+    start: Start, authority: Authority, tmp_path: Path
+) -> None:
+    server, gone = start(), start()
+    gone.close()
+    join = Join((f"127.0.0.1:{gone.port}",), authority.fingerprint, TOKEN)
+    where = moved(tmp_path, join, f"127.0.0.1:{server.port}")
+    assert ask(where) == 200
+    assert where.nearest.endswith(f":{server.port}")
+
+
+def test_a_lie_among_them_costs_a_connection_and_nothing_else(
+    start: Start, authority: Authority, tmp_path: Path
+) -> None:
+    """Whether or not we have met our server before [security S2]."""
+    liar, server, gone = start(Authority().pem, authority=Authority()), start(), start()
+    gone.close()
+    join = Join((f"127.0.0.1:{gone.port}",), authority.fingerprint, TOKEN)
+    where = moved(tmp_path, join, f"127.0.0.1:{liar.port}", f"127.0.0.1:{server.port}")
+    assert ask(where) == 200
+    where.forget(where.nearest)
+    assert ask(where) == 200
+    assert not any("Authorization" in str(request) for request in liar.requests)
 
 
 # --- whom to believe
