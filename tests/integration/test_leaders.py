@@ -101,6 +101,38 @@ def test_the_site_goes_on_while_its_server_is_away_and_everything_merges(site: S
     assert all(life.alone for life in cluster.lives())
 
 
+def test_a_pilot_that_starts_while_the_server_is_away_works_for_its_mesh(site: Site) -> None:
+    """By the ticket of its allocation, which was made before any other pilot was there [ADR 0065]."""
+    cluster = site.cluster
+    ticket = site.join_file(site="hpc", uses=1, ticket=True)
+    shared = cluster.folder / "shared"
+    shared.mkdir()
+    options = ("--shared-dir", str(shared))
+    pilots = [site.host(*options, site="hpc") for _ in range(2)]
+    go = cluster.folder / "go"
+    run = cluster.submit(cluster.telling(go, cwd="own", array="1-20"))
+    wait_window(site, run, 8)
+    cluster.wait_running(run, range(1, 5))  # the slots of these two have enough to do
+    cluster.kill_server()
+    guest = site.host(*options, join=ticket, is_awaited=False)
+
+    def begun() -> int:
+        counts = re.findall(r"window begins=(\d+)", guest.log.read_text(encoding="utf-8", errors="replace"))
+        return sum(map(int, counts))
+
+    cluster.until(lambda: begun() >= 2, "the newcomer begins tasks of the window")
+    start_server_again(site)
+    cluster.until(lambda: guest.names, "it registers")
+    go.touch()
+    assert cluster.wait_run(run) == {"succeeded": 20}
+    cluster.check_recorded_once(run, 20)
+    starts = Counter(life.task for life in cluster.lives())
+    assert {task: count for task, count in starts.items() if count != 1} == {}, "none ran twice"
+    by_guest = [row for row in cluster.rows(run) if row["pilot"] == guest.name]
+    assert len(by_guest) >= 2
+    assert all(pilot.is_alive for pilot in (*pilots, guest))
+
+
 class Long(NamedTuple):
     """How much of it."""
 

@@ -5,6 +5,7 @@ so the loop calls them in a thread, one at a time for each site.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -277,11 +278,13 @@ class Site:
         order = Order(name, shape, config.directory, start, config.options)
         script = self.backend.script(order)
         with self._client() as client:
-            token = client.new_token(ENROL, site=config.name, uses=shape.hosts, note=f"allocation {name}")
+            alone = {"ticket": True} if shape.hosts == 1 and not self.reach.is_here else {}
+            token = client.new_token(ENROL, site=config.name, uses=shape.hosts, note=f"allocation {name}", **alone)
         addresses, fingerprint = self.reach.address(token)
         self.ledger.put(Allocation(name, cores, float(ask.seconds), now, hosts=shape.hosts))
         try:
-            self.shell.put(ticket, f"{Join(addresses, fingerprint, str(token['token']))}\n".encode())
+            more = f"{json.dumps(token['ticket'])}\n" if token.get("ticket") else ""
+            self.shell.put(ticket, f"{Join(addresses, fingerprint, str(token['token']))}\n{more}".encode())
             self.shell.put(path, script.encode(), 0o700)
             is_asked = True
             result = self.shell.run(self.backend.submit(order, path))

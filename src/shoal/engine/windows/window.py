@@ -33,6 +33,9 @@ from shoal.wire.messages import Exchange, Lease
 UNKNOWN = 600.0  # seconds that a task is taken to last whose duration nobody knows
 SHORT = 2.0  # seconds: of shorter tasks more stay outside of windows, since slots ask for them more often
 LOOK_EVERY = 0.2  # seconds between two looks at a window, which cost more with each task in it
+GUESTS_WITHIN = (
+    7.0  # seconds after a restart in which pilots come that joined by a ticket: they try each 5 s [ADR 0065]
+)
 MOST_CLASSES = 50  # of one owner that are looked at
 MOST_PASSED_OVER = 100  # arrays of a class that are looked at and may not enter
 REPLY_BYTES = 1 << 20  # of leases in one reply
@@ -297,6 +300,8 @@ def _forget(state: State, window: SiteWindow) -> None:
 def _is_settled(state: State, mesh: Mesh, window: SiteWindow) -> bool:
     """True if it is known of all tasks of former windows whether somebody began them, or nothing will be known."""
     living = list(members(state, mesh))
+    if living and state.now < _guests_until(state):
+        return False
     if any(pilot.name not in window.spoken and _is_led(window, pilot) for pilot in living):
         return False
     if not living and any(site == mesh[0] for name, (site, _) in _unheard(state).items()):
@@ -305,6 +310,12 @@ def _is_settled(state: State, mesh: Mesh, window: SiteWindow) -> bool:
     if sum(pilot.joined <= first or bool(pilot.former) for pilot in living) > len(window.silent):
         return True  # the others are no majority of those who knew the window, which alone could begin more
     return all(state.now >= since + WINDOW_HELD or _has_ended(state, mesh, since) for since in window.silent.values())
+
+
+def _guests_until(state: State) -> float:
+    """Until when after a restart pilots may come of which this server has never heard, with tasks that they began."""
+    quarantine = state.timing.quarantine
+    return state.quarantine_until - quarantine + min(GUESTS_WITHIN, quarantine) if state.quarantine_until else 0.0
 
 
 def _is_led(window: SiteWindow, pilot: Pilot) -> bool:
@@ -327,4 +338,5 @@ def next_look(state: State) -> float | None:
     times = [
         since + WINDOW_HELD for window in state.windows.values() if window.closing for since in window.silent.values()
     ]
+    times += [_guests_until(state)] if any(window.closing for window in state.windows.values()) else []
     return min((time for time in times if time > state.now), default=None)

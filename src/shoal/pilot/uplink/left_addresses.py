@@ -8,26 +8,15 @@ its own, and what was found last is what counts.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
-import stat
 import threading
 from queue import SimpleQueue
 from typing import Callable
 
+from shoal.pilot.uplink import left_files
 from shoal.wire.join import MAX_ADDRESSES, Join, address_file, parse_place
 
 log = logging.getLogger(__name__)
-
-_MAX_FILE = 1 << 13
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-def folder_in(base: str) -> str:
-    """The folder of this account in a directory that others may write to, too."""
-    return os.path.join(base, f"shoal-addresses-{os.getuid()}")
 
 
 class LeftAddresses:
@@ -36,7 +25,7 @@ class LeftAddresses:
     def __init__(self, join: Join, folder: str = "", shared: str = "") -> None:
         """`folder`: of a provisioner, read only; `shared`: all hosts of the site see it, and pilots write to it."""
         self._join, self._name = join, address_file(join.fingerprint)
-        self._shared = folder_in(shared) if shared else ""
+        self._shared = left_files.folder_in(shared) if shared else ""
         self._folders = [one for one in (folder, self._shared) if one]
         self.found: tuple[str, ...] = ()
         self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -79,35 +68,9 @@ class LeftAddresses:
 
     def _leave(self, address: str) -> None:
         left = self._read(self._shared)
-        if address in left:
-            return
-        kept = (address, *left)[:MAX_ADDRESSES]
-        path, part = os.path.join(self._shared, self._name), os.path.join(self._shared, f".{self._name}.{os.getpid()}")
-        try:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(self._shared, 0o700)
-            if not _is_ours(os.lstat(self._shared), stat.S_ISDIR):
-                raise PermissionError(0, "it is not ours alone")
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(part)
-            with os.fdopen(os.open(part, _WRITE, 0o600), "wb") as file:
-                file.write(f"{Join(kept, self._join.fingerprint, '').place}\n".encode())
-            os.rename(part, path)
-        except OSError as error:
-            log.warning("the server's address is not left in %s: %s", self._shared, error.strerror)
+        if address not in left:
+            kept = Join((address, *left)[:MAX_ADDRESSES], self._join.fingerprint, "")
+            left_files.write(self._shared, self._name, f"{kept.place}\n")
 
     def _read(self, folder: str) -> tuple[str, ...]:
-        try:
-            if not _is_ours(os.lstat(folder), stat.S_ISDIR):
-                return ()
-            with os.fdopen(os.open(os.path.join(folder, self._name), _READ), "rb") as file:
-                if not _is_ours(os.fstat(file.fileno()), stat.S_ISREG):
-                    return ()
-                return parse_place(file.read(_MAX_FILE).decode("utf-8", "replace"), self._join)
-        except OSError:
-            return ()
-
-
-def _is_ours(found: os.stat_result, is_kind: Callable[[int], bool]) -> bool:
-    """True if it is of that kind and of our account, and nobody else may change it."""
-    return is_kind(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+        return parse_place(left_files.read(folder, self._name), self._join)

@@ -9,17 +9,21 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import NamedTuple, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 from urllib.parse import urlsplit
 
-from shoal.model.errors import echo
+from shoal.model.errors import ShoalError, echo
 from shoal.model.file_names import PILOT_PIDS
 from shoal.model.lazy_dataclass import dataclass
-from shoal.pilot.uplink.left_addresses import LeftAddresses
 from shoal.pilot.uplink.tls import Trust, WrongServer
+from shoal.wire import codec
 from shoal.wire.http.connection import Connection, UnixConnection, is_readable
 from shoal.wire.http.unix_socket import SCHEME
 from shoal.wire.join import SERVER_NAME, Join, parse_join
+from shoal.wire.messages import Ticket
+
+if TYPE_CHECKING:
+    from shoal.pilot.uplink.left_addresses import LeftAddresses
 
 _MAX_FILE = 1 << 16
 
@@ -61,10 +65,12 @@ class ServerAddress:
         awaited: Optional[int] = None,
         abandoned: Callable[[], None] = lambda: None,
         left: Optional[LeftAddresses] = None,
+        ticket: Optional[Ticket] = None,
     ) -> None:
         self.awaited = awaited  # an open file with a byte when the server, which is starting, listens; None: it should
         self._abandoned = abandoned  # called if that server died before it took note of us
         self.server_file, self.url, self.token_file, self.join = server_file, url, token_file, join
+        self.ticket = ticket  # of our allocation, for a start while the server is away
         self._left = left  # what the site knows of a server that moved; None: nothing
         self.trust = Trust()
         self._last_good = ""
@@ -199,10 +205,24 @@ def check_url(url: str) -> str:
 
 def read_join(fd: Optional[int], path: str) -> Join:
     """The join string, read once from an open file, which is closed, or from a file; BadInput if it is none."""
+    return read_join_file(fd, path)[0]
+
+
+def read_join_file(fd: Optional[int], path: str) -> tuple[Join, Optional[Ticket]]:
+    """The same with the ticket that may follow it."""
     try:
         with open(path if fd is None else fd, "rb") as file:
             text = file.read(_MAX_FILE).decode("utf-8", "replace")
     except OSError as error:
         where = path if fd is None else f"file descriptor {fd}"
         raise NoServerAddress(f"cannot read the join string from {where}: {os.strerror(error.errno or 0)}") from None
-    return parse_join(text)
+    line, _, more = text.strip().partition("\n")
+    return parse_join(line), _read_ticket(more.strip())
+
+
+def _read_ticket(line: str) -> Optional[Ticket]:
+    """The ticket in the second line of a join file; None if there is none that can be read: the pilot waits for its server."""
+    try:
+        return codec.decode(Ticket, line.encode()) if line else None
+    except ShoalError:
+        return None

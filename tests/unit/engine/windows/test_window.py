@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.engine.pilots.mesh import peer_id
+from shoal.engine.windows.window import GUESTS_WITHIN
 from shoal.model.limits import WINDOW_HELD
 from shoal.wire.messages import Lease, Reply
 from tests.unit.engine.stand import FakePilot, Stand, good
@@ -169,6 +170,8 @@ def test_after_a_restart_what_members_began_counts_and_the_rest_is_ready_again_w
     for pilot in site.pilots:
         pilot.talk()
         pilot.talk()
+    assert site.stand.engine.state.windows["local", "ann"].closing, "one may come that the server never heard of"
+    site.stand.pass_time(GUESTS_WITHIN)
     assert not site.stand.engine.state.windows["local", "ann"].closing
     elements = [number(lease.attempt) for lease in begun]
     assert [site.stand.state(run, element) for element in elements] == ["running", "succeeded", "running"]
@@ -195,9 +198,34 @@ def test_what_is_done_and_will_be_reported_is_not_ready_again() -> None:
     for _ in range(3):
         for pilot in site.pilots:
             pilot.talk()
+    site.stand.pass_time(GUESTS_WITHIN)
     assert not site.stand.engine.state.windows["local", "ann"].closing
     assert site.stand.state(run, number(lease.attempt)) == "leased"
     assert site.pilots[0].verdict(good(lease.attempt)) == "recorded"
+
+
+def test_a_pilot_that_joined_by_a_ticket_keeps_what_it_began() -> None:
+    """The server hears of it for the first time after the other members have spoken [ADR 0065]."""
+    site = Site()
+    run = site.stand.submit({"array": "1-40"})
+    site.fill()
+    lease = next(iter(site.window.values()))
+    site.stand.restart()
+    for _ in range(3):
+        for pilot in site.pilots:
+            pilot.talk()
+    site.stand.pass_time(GUESTS_WITHIN - 1.0)
+    guest = site.peer(4)
+    begin(guest, lease)
+    guest.talk()
+    site.stand.pass_time(1.0)
+    for pilot in (*site.pilots, guest):
+        pilot.talk()
+    site.stand.pass_time(1.0)
+    assert site.stand.state(run, number(lease.attempt)) == "running"
+    assert guest.verdict(good(lease.attempt)) == "recorded"
+    (back,) = site.stand.events("site_back")
+    assert (back.data["begun"], back.data["released"]) == (1, len(site.window) - 1)
 
 
 def test_two_members_that_began_the_same_are_recorded_once() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from shoal.model import credentials
-from shoal.pilot.uplink.left_addresses import LeftAddresses, folder_in
+from shoal.pilot.uplink.left_addresses import LeftAddresses
+from shoal.pilot.uplink.left_files import folder_in
 from shoal.wire.join import Join, address_file
 
 TOKEN = credentials.make(credentials.ENROL, "e" * 43)

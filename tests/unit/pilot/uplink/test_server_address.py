@@ -20,10 +20,12 @@ from shoal.model.file_names import PILOT_PIDS
 from shoal.pilot.host import memfd
 from shoal.pilot.uplink import tls
 from shoal.pilot.uplink.left_addresses import LeftAddresses
-from shoal.pilot.uplink.server_address import NoServerAddress, ServerAddress, check_url, read_join
+from shoal.pilot.uplink.server_address import NoServerAddress, ServerAddress, check_url, read_join, read_join_file
 from shoal.pilot.uplink.tls import WrongServer
+from shoal.wire import codec
 from shoal.wire.http.connection import send
 from shoal.wire.join import SERVER_NAME, Join
+from shoal.wire.messages import Neighbour, Registered, Ticket
 from tests.unit.pilot.small_server import DAY, Authority, Request, Response, SmallServer, TlsHttp, padded_authority
 
 TOKEN = credentials.make(credentials.ENROL, "e" * 43)
@@ -357,3 +359,26 @@ def test_a_pilot_whose_server_died_before_it_took_note_of_it_ends(tmp_path: Path
     finally:
         os.close(read)
     assert ended == ([] if is_noted else ["now"])
+
+
+def test_a_ca_certificate_of_a_ticket_counts_only_with_the_fingerprint_of_the_join_string(authority: Authority) -> None:
+    """[ADR 0065; security S2]."""
+    trust = tls.Trust()
+    for pem in (Authority().pem.decode(), "", "no certificate"):
+        with pytest.raises(WrongServer):
+            trust.vouch(pem, authority.fingerprint)
+    trust.vouch(authority.pem.decode(), authority.fingerprint)
+    trust.connection("127.0.0.1", 1, authority.fingerprint, 1.0, False)  # it has nothing to fetch
+
+
+def test_a_ticket_may_follow_the_join_string(tmp_path: Path) -> None:
+    join, file = Join(("box:1",), "a" * 64, TOKEN), tmp_path / "join"
+    registered = Registered(
+        "", "", 1, 10.0, 60.0, 900.0, 720.0, 10.0, 600.0, 86_400.0, neighbours=[Neighbour("a", "b:1")]
+    )
+    ticket = Ticket(registered, "PEM")
+    file.write_text(f"{join}\n{codec.encode(ticket).decode()}\n")
+    assert read_join_file(None, str(file)) == (join, ticket)
+    for odd in ("", "\n", "{}", "no ticket", '{"registered": 1, "authority": ""}'):
+        file.write_text(f"{join}\n{odd}")
+        assert read_join_file(None, str(file)) == (join, None)
