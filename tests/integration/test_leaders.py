@@ -7,10 +7,12 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
+from dataclasses import asdict
 from typing import NamedTuple
 
 import pytest
 
+from shoal.wire.http.requests import AllocationChange, SiteStatus
 from tests.integration.cluster import PROVE, Cluster, PilotProcess
 from tests.integration.mesh_site import Site, missing
 
@@ -99,6 +101,27 @@ def test_the_site_goes_on_while_its_server_is_away_and_everything_merges(site: S
     starts = Counter(life.task for life in cluster.lives() if life.task.startswith(f"r{run}."))
     assert len(starts) == 60
     assert all(life.alone for life in cluster.lives())
+
+
+def test_tasks_of_a_window_start_elsewhere_when_the_batch_system_says_that_the_pilots_are_gone(site: Site) -> None:
+    """Not after the 30 minutes for which a silent site keeps its window."""
+    cluster = site.cluster
+    pilots = [site.host("--tag", "allocation=shoal-x-hpc-1", site="hpc") for _ in range(2)]
+    go = cluster.folder / "go"
+    run = cluster.submit(cluster.telling(go, cwd="own", array="1-20"))
+    wait_window(site, run, 8)
+    for pilot in pilots:
+        pilot.kill_group()
+    go.touch()
+    other = site.host(site="cloud")
+    cluster.until(lambda: len(cluster.events("pilot_gone")) >= 2, "the server misses them")
+    held = sum(1 for row in cluster.rows(run) if row["state"] == "leased" and not row["pilot"])
+    assert held >= 8, "they may live: the window is theirs"
+    with cluster.client() as client:
+        ended = AllocationChange("ended", "shoal-x-hpc-1")
+        client.report_site(asdict(SiteStatus("hpc", "slurm", changes=[ended])))
+    assert cluster.wait_run(run) == {"succeeded": 20}
+    assert {row["pilot"] for row in cluster.rows(run)} == {other.name}
 
 
 def test_a_pilot_that_starts_while_the_server_is_away_works_for_its_mesh(site: Site) -> None:

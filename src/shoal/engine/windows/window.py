@@ -22,7 +22,7 @@ from shoal.engine.pilots.site_reports import valid_reports
 from shoal.engine.records import MESH, Array, Attempt, Pilot
 from shoal.engine.state import State
 from shoal.engine.windows.leaders import Mesh, members, mesh_of, without_leader
-from shoal.engine.windows.site_window import NO_CHANGE, SiteWindow, WindowChange
+from shoal.engine.windows.site_window import NO_CHANGE, Silent, SiteWindow, WindowChange
 from shoal.model.ids import AttemptId
 from shoal.model.limits import MAX_WINDOW, MAX_WINDOW_LEASE, WINDOW_HELD, WINDOW_HOURS, WINDOW_STEP
 from shoal.model.states import TaskState, advance
@@ -30,6 +30,7 @@ from shoal.wire import codec
 from shoal.wire.chunk import altered
 from shoal.wire.messages import Exchange, Lease
 
+ALLOCATION_TAG = "allocation"  # which allocation of a batch system a pilot is in
 UNKNOWN = 600.0  # seconds that a task is taken to last whose duration nobody knows
 SHORT = 2.0  # seconds: of shorter tasks more stay outside of windows, since slots ask for them more often
 LOOK_EVERY = 0.2  # seconds between two looks at a window, which cost more with each task in it
@@ -246,9 +247,9 @@ def _release(state: State, attempt: AttemptId, why: str) -> None:
 # --- what comes back
 def note_silent(state: State, pilot: Pilot) -> None:
     """A pilot is lost by its silence: it may live, and go on with the window of its mesh."""
-    window = state.windows.get(mesh_of(pilot))
-    if window is not None and pilot.mesh:
-        window.silent[pilot.name] = state.now
+    window, allocation = state.windows.get(mesh_of(pilot)), str(pilot.tags.get(ALLOCATION_TAG, ""))
+    if window is not None and pilot.mesh and allocation not in window.ended:
+        window.silent[pilot.name] = Silent(state.now, allocation)
 
 
 def note_back(state: State, pilot: Pilot) -> None:
@@ -293,7 +294,7 @@ def _forget(state: State, window: SiteWindow) -> None:
     for names in (window.told, window.spoken):
         for name in [name for name in names if name not in state.pilots]:
             del names[name]
-    for name in [name for name, since in window.silent.items() if state.now >= since + WINDOW_HELD]:
+    for name in [name for name, one in window.silent.items() if state.now >= one.since + WINDOW_HELD]:
         del window.silent[name]
 
 
@@ -306,10 +307,10 @@ def _is_settled(state: State, mesh: Mesh, window: SiteWindow) -> bool:
         return False
     if not living and any(site == mesh[0] for name, (site, _) in _unheard(state).items()):
         return False
-    first = min(window.silent.values(), default=math.inf)
+    first = min((one.since for one in window.silent.values()), default=math.inf)
     if sum(pilot.joined <= first or bool(pilot.former) for pilot in living) > len(window.silent):
         return True  # the others are no majority of those who knew the window, which alone could begin more
-    return all(state.now >= since + WINDOW_HELD or _has_ended(state, mesh, since) for since in window.silent.values())
+    return all(state.now >= one.since + WINDOW_HELD or _has_ended(state, mesh, one) for one in window.silent.values())
 
 
 def _guests_until(state: State) -> float:
@@ -327,16 +328,17 @@ def _unheard(state: State) -> dict[str, Mesh]:
     return {name: mesh_of(state.pilots[name]) for name in state.unreconciled if name in state.pilots}
 
 
-def _has_ended(state: State, mesh: Mesh, since: float) -> bool:
-    """True if the batch system of a site has said since then that no allocation of it runs."""
+def _has_ended(state: State, mesh: Mesh, silent: Silent) -> bool:
+    """True if the batch system of a site has said since then that no allocation of it runs; of a pilot that was started by hand
+    it knows nothing."""
     found = dict(valid_reports(state, mesh[1])).get(mesh[0])
-    return found is not None and found.time > since and not found.status.running
+    return bool(silent.allocation) and found is not None and found.time > silent.since and not found.status.running
 
 
 def next_look(state: State) -> float | None:
     """When the silence of a site is over."""
     times = [
-        since + WINDOW_HELD for window in state.windows.values() if window.closing for since in window.silent.values()
+        one.since + WINDOW_HELD for window in state.windows.values() if window.closing for one in window.silent.values()
     ]
     times += [_guests_until(state)] if any(window.closing for window in state.windows.values()) else []
     return min((time for time in times if time > state.now), default=None)
