@@ -4,7 +4,11 @@ server is back [LBO III.B; promise I17, I18; ADR 0056].
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
 import time
 from collections import Counter
 from dataclasses import asdict
@@ -35,6 +39,15 @@ def site(cluster: Cluster) -> Site:
 
 def start_server_again(site: Site) -> None:
     site.cluster.start_server("--listen", f"127.0.0.1:{site.port}", "--no-pilot")
+
+
+def shown(site: Site, run: int, *options: str) -> str:
+    """What a person sees who types `shoal show`."""
+    argv = [sys.executable, "-m", "shoal.cli", "show", f"r{run}", *options, "--server", site.cluster.address()["url"]]
+    environment = {**os.environ, "SHOAL_TOKEN": site.cluster.address()["token"]}
+    done = subprocess.run(argv, capture_output=True, text=True, env=environment, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def leader_of(site: Site, pilots: list[PilotProcess]) -> PilotProcess:
@@ -81,6 +94,11 @@ def test_the_site_goes_on_while_its_server_is_away_and_everything_merges(site: S
     assert {task: count for task, count in starts.items() if count != 1} == {}, "none ran twice"
     (back,) = [event for event in cluster.events("site_back") if event["data"]["begun"]]
     assert back["data"]["begun"] >= 10
+    (alone,) = json.loads(shown(site, run, "--json"))["alone"]
+    assert (alone["site"], alone["begun"], alone["merged"]) == ("local", back["data"]["begun"], back["data"]["begun"])
+    assert alone["ended"] >= 10 and alone["again"] == 0 and alone["since"] < alone["until"]
+    line = rf"site local worked on alone .*: {alone['begun']} tasks begun, {alone['ended']} ended, {alone['merged']} merged"
+    assert re.search(line, shown(site, run))
 
     run = cluster.submit(cluster.telling(0.8, cwd="own", array="1-60"))
     wait_window(site, run, 15)

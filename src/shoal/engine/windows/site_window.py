@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import field
 from typing import NamedTuple
 
@@ -41,6 +42,14 @@ class SiteWindow:
     silent: dict[str, Silent] = field(default_factory=dict)  # pilots that were lost by their silence
     ended: dict[str, None] = field(default_factory=dict)  # allocations that are over, by the word of their batch system
     adopted: int = 0  # attempts that members had begun, since this leader was named
+    alone_since: float = math.inf  # when its members were heard last, before they were missed or the server was away
+    back_at: float = 0.0  # when it was heard first of an attempt that they had begun
+
+    def note_adopted(self, attempt: AttemptId, now: float) -> None:
+        """A member says that it began an attempt while the server was away."""
+        self.adopted += 1
+        self.back_at = self.back_at or now
+        self.closing.pop(attempt, None)
 
     def note_ended(self, allocation: str) -> None:
         """A batch system says that an allocation is over: its pilots are gone."""

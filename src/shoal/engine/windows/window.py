@@ -55,7 +55,9 @@ def is_windowed(live: Attempt) -> bool:
 def enter(state: State, live: Attempt) -> None:
     """After a restart: an attempt is in a window of which nobody knows yet what was begun."""
     site, _, holder = live.pilot[len(MESH) :].partition("/")
-    state.windows.setdefault((site, holder), SiteWindow()).closing[live.id] = None
+    window = state.windows.setdefault((site, holder), SiteWindow())
+    window.closing[live.id] = None
+    window.alone_since = state.ran_until
 
 
 def _live(state: State, attempt: AttemptId) -> Attempt | None:
@@ -250,6 +252,7 @@ def note_silent(state: State, pilot: Pilot) -> None:
     window, allocation = state.windows.get(mesh_of(pilot)), str(pilot.tags.get(ALLOCATION_TAG, ""))
     if window is not None and pilot.mesh and allocation not in window.ended:
         window.silent[pilot.name] = Silent(state.now, allocation)
+        window.alone_since = min(window.alone_since, pilot.seen)
 
 
 def note_back(state: State, pilot: Pilot) -> None:
@@ -278,8 +281,11 @@ def look_after(state: State) -> None:
                 owner=mesh[1],
                 begun=window.adopted,
                 released=len(released),
+                site=mesh[0],
+                since=window.alone_since if window.adopted and math.isfinite(window.alone_since) else None,
+                until=window.back_at if window.adopted else None,
             )
-            window.adopted = 0
+            window.adopted, window.back_at, window.alone_since = 0, 0.0, math.inf
         leader = state.pilots.get(window.pilot)
         if leader is not None and leader.parked is not None and state.now >= window.pressed_at + LOOK_EVERY:
             window.pressed_at = state.now

@@ -178,7 +178,9 @@ def test_after_a_restart_what_members_began_counts_and_the_rest_is_ready_again_w
     assert [site.stand.state(run, element) for element in elements] == ["running", "succeeded", "running"]
     assert {event.data["how"] for event in site.stand.events("task_adopted")} == {"begun by its site"}
     (back,) = site.stand.events("site_back")
-    assert back.data["begun"] == 3
+    assert (back.data["begun"], back.data["site"]) == (3, "local")
+    assert 0.0 < back.data["since"] <= back.data["until"] <= back.time
+    assert [event.data["ended"] for event in site.stand.events("task_adopted")] == [False, True, False]
     assert site.stand.sound()
     assert site.pilots[2].verdict(good(begun[2].attempt)) == "recorded"
     site.window.clear()
