@@ -12,7 +12,6 @@ from dataclasses import field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from shoal.model.event import BEGUN_BY_SITE
 from shoal.model.lazy_dataclass import dataclass
 from shoal.model.quantities import first_of, many, rate_text, show_duration
 from shoal.report.data_source import Json, Source
@@ -377,6 +376,8 @@ class Alone(NamedTuple):
 
 def read_alone(source: Source, run: str) -> list[Alone]:
     """The times in which sites began tasks of a run by themselves, in order."""
+    from shoal.model.event import BEGUN_BY_SITE  # a command that waits for a run does not load all events
+
     adopted = [
         event
         for event in source.events(run, kinds=("task_adopted",))
