@@ -90,3 +90,5 @@ def test_the_provisioner_leaves_the_new_address_at_its_sites(anna: Person, box: 
     assert "succeeded" in anna.shoal("wait", "r1")
     assert re.match(rf"127\.0\.0\.1:{after}[,#]", file.read_text())
     assert count.read_text() == "\n", "it ran once"
+    assert "nothing of it runs" in anna.shoal("site", "remove", "box")
+    assert not file.exists(), "nobody looks for the server there any more"

@@ -81,7 +81,8 @@ class Site:
         self._gone: set[str] = set()  # allocations whose pilots are gone, which the batch system was asked about
         self._troubles, self._retry_at = 0, 0.0  # in a row, and when the site is tried again
         self._pilot = ""  # where the pilot's code is on the site
-        self._left = ""  # where the server is, as it was left at the site last
+        self._left = ""  # where the server is, as it was left at the site last,
+        self._left_in = ""  # and the file
         self._rank = 0.0
 
     def change(self, config: SiteConfig) -> None:
@@ -329,6 +330,11 @@ class Site:
                 self._explain(one, now)
         if ended:
             files = [f"{self.config.directory}/{one.name}.{end}" for one in ended for end in ("ticket", "sh", "log")]
+            if (
+                self._left and not self.ledger.allocations
+            ):  # nobody looks for the server there, and a relay's key may be in it
+                files.append(self._left_in)
+                self._left = ""
             with contextlib.suppress(BackendError):
                 self.shell.remove(files)
         if any(not one.cancelled for one in self.ledger.allocations.values()):
@@ -354,7 +360,8 @@ class Site:
         addresses, fingerprint = self.reach.address(server)
         place = Join(addresses, fingerprint, "").place
         if place != self._left:
-            self.shell.put(f"{self.config.directory}/{address_file(fingerprint)}", f"{place}\n".encode())
+            self._left_in = f"{self.config.directory}/{address_file(fingerprint)}"
+            self.shell.put(self._left_in, f"{place}\n".encode())
             self._left = place
 
     def _explain(self, one: Allocation, now: float) -> None:

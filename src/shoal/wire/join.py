@@ -100,8 +100,8 @@ def parse_join(text: str) -> Join:
 
 
 def address_file(fingerprint: str) -> str:
-    """The name of the file in which the addresses of this server are left."""
-    return f"server-{fingerprint[:16]}"
+    """The name of the file in which the addresses of this server are left: a ticket without token, but with keys of relays."""
+    return f"server-{fingerprint[:16]}.ticket"
 
 
 def parse_place(text: str, join: Join) -> tuple[str, ...]:
