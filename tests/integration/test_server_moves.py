@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.integration.batch.person import Person
-from tests.integration.batch.sshd import SshServer, why_not
+from tests.integration.batch.sshd import SshServer
 from tests.integration.cluster import Cluster, free_port
 from tests.integration.mesh_site import Site, missing
 
@@ -47,24 +47,17 @@ def test_pilots_find_a_server_that_moved_by_what_another_pilot_left_in_their_sha
 
 
 @pytest.fixture
-def box(tmp_path: Path) -> Iterator[SshServer]:
-    reason = why_not()
-    if reason:
-        pytest.skip(reason)
-    server = SshServer()
-    server.start(tmp_path / "sshd")
-    yield server
-    server.stop()
-
-
-@pytest.fixture
 def anna(tmp_path: Path) -> Iterator[Person]:
     made = Person(tmp_path / "anna")
     yield made
     made.end()
 
 
-def test_the_provisioner_leaves_the_new_address_at_its_sites(anna: Person, box: SshServer) -> None:
+def test_the_provisioner_leaves_the_new_address_at_its_sites(
+    anna: Person, ssh_server: Callable[..., SshServer]
+) -> None:
+    box = ssh_server()
+
     def start() -> int:
         port = free_port()
         anna.shoal("server", "start", "--listen", f"127.0.0.1:{port}")
