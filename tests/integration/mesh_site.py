@@ -5,6 +5,7 @@ the server's nor the submitter's files to be seen. TLS everywhere; all on loopba
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import subprocess
@@ -50,14 +51,22 @@ class Site:
         self._joins += 1
         join = Join((f"127.0.0.1:{self.port}",), str(answer["fingerprint"]), token or str(answer["token"]))
         path = self.cluster.folder / f"join{self._joins}"
-        path.write_text(str(join))
+        ticket = answer.get("ticket")
+        path.write_text(f"{join}\n{json.dumps(ticket)}\n" if ticket else str(join))
         path.chmod(0o600)
         return path
 
     def host(
-        self, *options: str, under: Sequence[str] = (), join: Path | None = None, at: str = "", **terms: Any
+        self,
+        *options: str,
+        under: Sequence[str] = (),
+        join: Path | None = None,
+        at: str = "",
+        is_awaited: bool = True,
+        **terms: Any,
     ) -> PilotProcess:
-        """A pilot on another host; `at`: on the host of this name, where there may be others."""
+        """A pilot on another host, which has joined unless it is not awaited; `at`: on the host of this name, where there may
+        be others."""
         cluster = self.cluster
         self._count += 1
         join, name = join or self.join_file(**terms), at or str(self._count)
@@ -76,6 +85,8 @@ class Site:
             )  # fmt: skip
         pilot = PilotProcess(process, log, folder)
         cluster.pilots.append(pilot)
+        if not is_awaited:
+            return pilot
         cluster.until(lambda: pilot.names or not pilot.is_alive, "the pilot joins")
         assert pilot.is_alive, cluster.story()
         return pilot

@@ -4,13 +4,19 @@ server is back [LBO III.B; promise I17, I18; ADR 0056].
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
 import time
 from collections import Counter
+from dataclasses import asdict
 from typing import NamedTuple
 
 import pytest
 
+from shoal.wire.http.requests import AllocationChange, SiteStatus
 from tests.integration.cluster import PROVE, Cluster, PilotProcess
 from tests.integration.mesh_site import Site, missing
 
@@ -33,6 +39,15 @@ def site(cluster: Cluster) -> Site:
 
 def start_server_again(site: Site) -> None:
     site.cluster.start_server("--listen", f"127.0.0.1:{site.port}", "--no-pilot")
+
+
+def shown(site: Site, run: int, *options: str) -> str:
+    """What a person sees who types `shoal show`."""
+    argv = [sys.executable, "-m", "shoal.cli", "show", f"r{run}", *options, "--server", site.cluster.address()["url"]]
+    environment = {**os.environ, "SHOAL_TOKEN": site.cluster.address()["token"]}
+    done = subprocess.run(argv, capture_output=True, text=True, env=environment, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def leader_of(site: Site, pilots: list[PilotProcess]) -> PilotProcess:
@@ -79,6 +94,11 @@ def test_the_site_goes_on_while_its_server_is_away_and_everything_merges(site: S
     assert {task: count for task, count in starts.items() if count != 1} == {}, "none ran twice"
     (back,) = [event for event in cluster.events("site_back") if event["data"]["begun"]]
     assert back["data"]["begun"] >= 10
+    (alone,) = json.loads(shown(site, run, "--json"))["alone"]
+    assert (alone["site"], alone["begun"], alone["merged"]) == ("local", back["data"]["begun"], back["data"]["begun"])
+    assert alone["ended"] >= 10 and alone["again"] == 0 and alone["since"] < alone["until"]
+    line = rf"site local worked on alone .*: {alone['begun']} tasks begun, {alone['ended']} ended, {alone['merged']} merged"
+    assert re.search(line, shown(site, run))
 
     run = cluster.submit(cluster.telling(0.8, cwd="own", array="1-60"))
     wait_window(site, run, 15)
@@ -99,6 +119,59 @@ def test_the_site_goes_on_while_its_server_is_away_and_everything_merges(site: S
     starts = Counter(life.task for life in cluster.lives() if life.task.startswith(f"r{run}."))
     assert len(starts) == 60
     assert all(life.alone for life in cluster.lives())
+
+
+def test_tasks_of_a_window_start_elsewhere_when_the_batch_system_says_that_the_pilots_are_gone(site: Site) -> None:
+    """Not after the 30 minutes for which a silent site keeps its window."""
+    cluster = site.cluster
+    pilots = [site.host("--tag", "allocation=shoal-x-hpc-1", site="hpc") for _ in range(2)]
+    go = cluster.folder / "go"
+    run = cluster.submit(cluster.telling(go, cwd="own", array="1-20"))
+    wait_window(site, run, 8)
+    for pilot in pilots:
+        pilot.kill_group()
+    go.touch()
+    other = site.host(site="cloud")
+    cluster.until(lambda: len(cluster.events("pilot_gone")) >= 2, "the server misses them")
+    held = sum(1 for row in cluster.rows(run) if row["state"] == "leased" and not row["pilot"])
+    assert held >= 8, "they may live: the window is theirs"
+    with cluster.client() as client:
+        ended = AllocationChange("ended", "shoal-x-hpc-1")
+        client.report_site(asdict(SiteStatus("hpc", "slurm", changes=[ended])))
+    assert cluster.wait_run(run) == {"succeeded": 20}
+    assert {row["pilot"] for row in cluster.rows(run)} == {other.name}
+
+
+def test_a_pilot_that_starts_while_the_server_is_away_works_for_its_mesh(site: Site) -> None:
+    """By the ticket of its allocation, which was made before any other pilot was there [ADR 0065]."""
+    cluster = site.cluster
+    ticket = site.join_file(site="hpc", uses=1, ticket=True)
+    shared = cluster.folder / "shared"
+    shared.mkdir()
+    options = ("--shared-dir", str(shared))
+    pilots = [site.host(*options, site="hpc") for _ in range(2)]
+    go = cluster.folder / "go"
+    run = cluster.submit(cluster.telling(go, cwd="own", array="1-20"))
+    wait_window(site, run, 8)
+    cluster.wait_running(run, range(1, 5))  # the slots of these two have enough to do
+    cluster.kill_server()
+    guest = site.host(*options, join=ticket, is_awaited=False)
+
+    def begun() -> int:
+        counts = re.findall(r"window begins=(\d+)", guest.log.read_text(encoding="utf-8", errors="replace"))
+        return sum(map(int, counts))
+
+    cluster.until(lambda: begun() >= 2, "the newcomer begins tasks of the window")
+    start_server_again(site)
+    cluster.until(lambda: guest.names, "it registers")
+    go.touch()
+    assert cluster.wait_run(run) == {"succeeded": 20}
+    cluster.check_recorded_once(run, 20)
+    starts = Counter(life.task for life in cluster.lives())
+    assert {task: count for task, count in starts.items() if count != 1} == {}, "none ran twice"
+    by_guest = [row for row in cluster.rows(run) if row["pilot"] == guest.name]
+    assert len(by_guest) >= 2
+    assert all(pilot.is_alive for pilot in (*pilots, guest))
 
 
 class Long(NamedTuple):

@@ -261,6 +261,7 @@ class Database:
             lease_key=bytes.fromhex(self.connection.execute(SQL["get_meta"], {"key": "lease_key"}).fetchone()[0]),
             next_run=self._one("last_run") + 1,
             next_seq=max(self._one("last_event"), self._meta("oldest_seq") - 1) + 1,
+            last_time=next(iter(self.connection.execute(SQL["last_time"])), (0.0,))[0],
             runs=runs,
             arrays=arrays,
             tasks=[row for run in runs for row in self._rows(rows.TaskRow, "open_tasks", run=run.run)],

@@ -216,6 +216,7 @@ class Expel:
 
     tokens: tuple[str, ...]
     why: str
+    tickets: tuple[tuple[str, str, str], ...] = ()  # site, owner or group, and name of those that a ticket goes with
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ AT_ONCE = 1_000  # texts that are read together
 def restore(snapshot: Snapshot, timing: Timing, rng: Random, now: float, state_dir: str = "") -> State:
     """The engine's state as the database remembers it."""
     state = State(timing, rng, snapshot.incarnation, snapshot.next_run, snapshot.next_seq, state_dir, now=now)
-    state.lease_key = snapshot.lease_key
+    state.lease_key, state.ran_until = snapshot.lease_key, snapshot.last_time
     for row in snapshot.pilots:
         pilot = state.pilots[row.pilot] = _pilot(row, now)
         state.sessions[row.session] = row.pilot

@@ -82,6 +82,7 @@ class Snapshot:
     lease_key: bytes = b""  # that proofs of leases are made with
     next_run: int = 1
     next_seq: int = 1
+    last_time: float = 0.0  # of the newest event: until then the server is known to have run
     runs: list[RunRow] = field(default_factory=list)  # not finished
     arrays: list[ArrayRow] = field(default_factory=list)  # of those runs
     tasks: list[TaskRow] = field(default_factory=list)  # of those runs, not final

@@ -148,6 +148,7 @@ class State:
     dying: dict[AttemptId, Stopping] = field(default_factory=dict)
     unreconciled: set[str] = field(default_factory=set)  # pilots that must send their held list before matching starts
     quarantine_until: float = 0.0
+    ran_until: float = 0.0  # when this server is known to have run before it was started; 0: never
     settle_until: float = 0.0  # after a gap in the server's own time: nothing is judged by how long it runs
     pilot_zip: str = ""  # SHA-256 of the pilot this server hands out
     keeper: str = ""  # owner of the pilots that the server itself starts; only they see `trouble`

@@ -39,7 +39,8 @@ KINDS: dict[str, str] = {
     "task_returned": "a pilot gave an attempt back; nothing is burnt; data: why, started, seconds",
     "task_lost_pilot": "the pilot of an attempt went silent or ended; data: losses, what happens next, seconds",
     "task_signalled": "a person sent a signal to a running task; data: signal",
-    "task_adopted": "a result or a living copy of an earlier attempt was accepted; data: how",
+    "task_adopted": "a result or a living copy of an earlier attempt was accepted; data: how; of one that "
+    "its site had begun by itself: ended (by then)",
     "reports_delivered": "others delivered reports of this pilot that they had kept; data: attempts, how many of them counted",
     "report_refused": "a report did not count; data: why",
     "tasks_closed": "tasks that never ran became final in bulk; data: ranges, count, state, cause, why",
@@ -55,7 +56,7 @@ KINDS: dict[str, str] = {
     "pilot_gone": "a pilot ended or was given up; data: reason",
     "leader_named": "a pilot leads the mesh of its site from now on; data: term, members",
     "site_back": "a site was heard again after its server, or its leader, was away; data: begun (tasks that it began meanwhile), "
-    "released (those that it did not)",
+    "released (those that it did not), site, since (when its members were heard last, or the server was known to run), until",
     "peer_accused": "a pilot says that another of its mesh gave it wrong bytes; data: by, why, whether it is shut out now",
     "place_failed": "a place of files (a peer, a storage, a URL) did not give one that it should have; data: place, why",
     "tags_published": "a task left tags on its pilot; data: tags, refused",
@@ -67,6 +68,8 @@ KINDS: dict[str, str] = {
     "site_trouble": "no machines come from a site, or do again (empty trouble); data: site, trouble, fix",
     "policy_changed": "shares, quotas or other rules changed; data: version, author",
 }
+
+BEGUN_BY_SITE = "begun by its site"  # how an attempt was adopted that a mesh began while the server was away
 
 
 class Event(NamedTuple):

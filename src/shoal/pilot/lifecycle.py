@@ -37,7 +37,7 @@ from shoal.pilot.loop import NO_SERVER, UNFIT, Loop
 from shoal.pilot.uplink import uplink
 from shoal.pilot.uplink.blobs import Blobs
 from shoal.pilot.uplink.latency import Latency
-from shoal.pilot.uplink.server_address import NoServerAddress, ServerAddress, read_join
+from shoal.pilot.uplink.server_address import NoServerAddress, ServerAddress, read_join_file
 from shoal.wire.messages import Register
 
 if TYPE_CHECKING:
@@ -96,7 +96,14 @@ def run_pilot(
 
 def _find_server(options: argparse.Namespace) -> ServerAddress:
     if options.join_file or options.join_fd is not None:
-        return ServerAddress(join=read_join(options.join_fd, options.join_file or ""))
+        join, ticket = read_join_file(options.join_fd, options.join_file or "")
+        if not join.fingerprint:
+            return ServerAddress(join=join)
+        from shoal.pilot.uplink.left_addresses import LeftAddresses
+
+        left = LeftAddresses(join, options.address_dir or "", options.shared_dir or "")
+        left.start()
+        return ServerAddress(join=join, left=left, ticket=ticket)
     return ServerAddress(
         os.path.abspath(options.server_file) if options.server_file else "",
         options.server or "",
@@ -245,6 +252,8 @@ class _Pilot:
         rest.daemon = True
         rest.start()
         code = loop.run()
+        if loop.guest is not None:
+            loop.guest.close()
         loop.close_keeper()
         if mesh is not None:
             mesh.close()
@@ -302,6 +311,16 @@ class _Pilot:
         mesh.serve(DropReports, keeper.on_drop)
         assert self.loop is not None
         self.loop.keeper = keeper
+        join, ticket = self.address.join, self.address.ticket
+        if join is not None:
+            from shoal.pilot.mesh.guest import Guest
+            from shoal.pilot.mesh.left_members import LeftMembers
+
+            left = LeftMembers(join.fingerprint, self.options.address_dir or "", self.options.shared_dir or "")
+            mesh.left = left
+            if ticket is not None:
+                trust, join_as = self.address.trust, self.loop.join_as_guest
+                self.loop.guest = Guest(ticket, join.fingerprint, trust, mesh, left, join_as)
 
 
 def import_rest() -> None:

@@ -96,12 +96,22 @@ class KeeperProtocol(Protocol):
     def close(self) -> None: ...
 
 
+class GuestProtocol(Protocol):
+    """What the loop needs of `mesh.guest.Guest`."""
+
+    def on_no_answer(self) -> None: ...
+    def close(self) -> None: ...
+
+
 class Loop:
     """Performs the agent's actions until it finishes."""
 
     uplink: UplinkProtocol  # set before `run`
     keeper: Optional[KeeperProtocol] = None  # likewise; None: reports are nowhere but here until the server has them
     mesh: Optional[MeshProtocol] = None  # likewise; None: this pilot shares no files
+    guest: Optional[GuestProtocol] = (
+        None  # likewise; None: without the server this pilot does nothing, or it is registered
+    )
 
     def __init__(
         self,
@@ -407,11 +417,12 @@ class Loop:
 
     def _facts(self) -> dict[str, TagValue]:
         """What requirements read of this pilot, as the server would."""
-        message, room = self._said, self.agent.room
-        if message is None or self.agent.registered is None:
+        message, room, registered = self._said, self.agent.room, self.agent.registered
+        if message is None:
             return {}
         return {
-            **message.tags, "pilot": self.agent.registered.pilot, "host": message.host, "site": message.site,
+            **message.tags, "pilot": registered.pilot if registered is not None else "",
+            "host": message.host, "site": message.site,
             "slots": room.cores, "cores": room.cores, "memory_mb": room.memory >> 20, "disk_mb": room.disk >> 20,
             "gpus": room.gpus,
         }  # fmt: skip
@@ -446,6 +457,8 @@ class Loop:
                 self._become_unfit(unfit)
             self._measure()
             self._look_at_cache()
+        elif isinstance(event, events.NoAnswer) and self.guest is not None:
+            self.guest.on_no_answer()
         elif isinstance(event, events.NoAnswer) and self._copy_at is not None:
             self._copy_at = min(self._copy_at, proctree.now() + COPY_EVERY)
         elif isinstance(event, events.Leave):
@@ -454,7 +467,23 @@ class Loop:
             event = self._keep_zip(event)
         self._feed(event)
 
+    def join_as_guest(self, registered: Registered) -> None:
+        """The server is away: until it registers us we act as our ticket says; from another thread."""
+        self.post(partial(self._on_guest, registered))
+
+    def _on_guest(self, registered: Registered) -> None:
+        if self.guest is not None and self.mesh is not None:
+            for executor in self._executors:
+                executor.on_joined(registered)
+            self.mesh.on_joined(registered)
+
+    def _end_guest(self) -> None:
+        if self.guest is not None:
+            self.guest.close()
+            self.guest = None
+
     def _on_joined(self, event: events.Joined) -> None:
+        self._end_guest()
         registered, slots = event.registered, self.agent.room.cores
         log.info("joined pilot=%s server=%s again=%s", registered.pilot, self.uplink.url, self._joined_once)
         if not self._joined_once:

@@ -66,8 +66,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--shared-dir",
         metavar="D",
-        help="a directory that all hosts of the site see: reports are kept there, too, while the server is away",
+        help="a directory that all hosts of the site see: while the server is away reports are kept there, too, and "
+        "the address of a server that moved",
     )
+    parser.add_argument("--address-dir", metavar="D", help="look in D for addresses of a server that moved")
     parser.add_argument("--verbose", "-v", action="store_true", help="log every attempt")
     parser.add_argument("--version", action="version", version=f"shoal pilot {__version__}")
     options = parser.parse_args(argv)

@@ -13,7 +13,7 @@ from typing import Callable, Optional
 from shoal.pilot.host import memfd
 from shoal.wire.join import Join
 
-_MESH = ("mesh", "mesh_port", "mesh_address", "shared_dir")
+_MESH = ("mesh", "mesh_port", "mesh_address", "shared_dir", "address_dir")
 _CACHE = ("cache_dir", "cache_max", "cache_reserve")
 _OPEN_FILE = re.compile(r"/proc/self/fd/([0-9]+)")
 

@@ -43,6 +43,7 @@ class Provisioner:
         self._stamp = (-1, -1)
         self._pool = ThreadPoolExecutor(MOST_SITES, "site")
         self._last_work = self._answered = clock()
+        self._is_away = False  # the server, at the last look
         self._random = random.Random()
         self._untried: dict[tuple[object, ...], float] = {}  # groups of tasks that nobody runs -> since when
 
@@ -135,9 +136,13 @@ class Provisioner:
             if self._client is not None:
                 log.warning("no answer from the server: %s", error)
                 self._client.close()
-            self._client = None
+            self._client, self._is_away = None, True
             return None
         self._answered = self._clock()
+        if self._is_away:
+            self._is_away = False
+            for site in self._sites.values():
+                site.note_server_back(self._answered)
         return found
 
     def _act(self, demand: Json, now: float) -> None:

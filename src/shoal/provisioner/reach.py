@@ -53,7 +53,7 @@ class Reach:
         self._tunnel: Tunnel | None = None
         self._fingerprint = ""
         self._direct = ""  # the server's own address, if the host that we log in to reaches it
-        self._has_looked = False  # for that address
+        self._looked_for: list[str] | None = None  # the server's addresses when that was found out
         self._is_shared = self._url.backend != "local"  # pilots run on other hosts than the one that we log in to
 
     @property
@@ -79,16 +79,15 @@ class Reach:
         """Find the way, and open a tunnel if it takes one; returns when it is up."""
         if self.is_here:
             return
-        if not self._has_looked:
+        if self._looked_for is None:
             addresses = self._server_addresses() if self._config.tunnel != ALWAYS else []
             self._direct = self._reached(addresses) if addresses else ""
-            self._has_looked = True
             if not self._direct and self._config.tunnel == NEVER:
-                self._has_looked = False
                 raise BackendError(
                     f"the site does not reach the server at {', '.join(addresses) or 'any address'}",
                     hint="let it use a tunnel: --tunnel auto",
                 )
+            self._looked_for = addresses
         if self._direct and (self._config.tunnel == NEVER or not self._is_shared):
             return
         if self._tunnel is None:
@@ -101,6 +100,11 @@ class Reach:
             self._remember(self._tunnel.port)
         elif not self._direct:
             raise BackendError(self.trouble, hint="see whether you can log in there, and whether it forwards ports")
+
+    def note_server(self, server: dict[str, Any]) -> None:
+        """Look for a way again at the next `open`, if the server woke up elsewhere; `server` is what it says of itself."""
+        if self._looked_for is not None and self._config.tunnel != ALWAYS and tls_addresses(server) != self._looked_for:
+            self._looked_for = None
 
     def address(self, token: dict[str, Any]) -> tuple[tuple[str, ...], str]:
         """The addresses and the fingerprint of a join string; `token` is the answer that brought the token."""
@@ -122,8 +126,7 @@ class Reach:
     def _server_addresses(self) -> list[str]:
         """Where the server speaks TLS, for everybody."""
         with self._client() as client:
-            found = client.server().get("addresses") or []
-        return [address for address in found if not address.startswith("unix:")]
+            return tls_addresses(client.server())
 
     def _reached(self, addresses: list[str]) -> str:
         result = self._shell.run(Command((self._config.python, "-c", _TRY, *addresses)))
@@ -152,3 +155,8 @@ class Reach:
     def _remember(self, port: int) -> None:
         """Keep key and port, so that pilots find the relay of the next provisioner."""
         write_private(self._file, json.dumps({"key": self._key, "port": port}).encode())
+
+
+def tls_addresses(server: dict[str, Any]) -> list[str]:
+    """The addresses of a server that are for everybody, from what it says of itself."""
+    return [address for address in server.get("addresses") or [] if not address.startswith("unix:")]

@@ -5,6 +5,7 @@ so the loop calls them in a thread, one at a time for each site.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -15,7 +16,7 @@ from typing import Any
 
 from shoal.client.client import Client
 from shoal.model.credentials import ENROL
-from shoal.model.errors import ShoalError
+from shoal.model.errors import ShoalError, Unreachable
 from shoal.provision import registry, site_url
 from shoal.provision.backend import QUEUED, RUNNING, BackendError, Command, Order, Result, Shape
 from shoal.provision.shell import LocalShell, SshShell
@@ -25,7 +26,7 @@ from shoal.provisioner.schedule import EVERY, EVERY_HERE, QuerySchedule
 from shoal.provisioner.site_file import SiteConfig
 from shoal.sched.demand import Ask, SiteView
 from shoal.wire.http.requests import AllocationChange, PilotShape, SiteStatus
-from shoal.wire.join import Join
+from shoal.wire.join import Join, address_file
 
 log = logging.getLogger(__name__)
 TAIL = 4096  # bytes of an allocation's log that are read when it failed
@@ -51,6 +52,7 @@ def pilot_options(config: SiteConfig) -> tuple[str, ...]:
         *(("--mesh", "off") if config.mesh == "off" else ()),
         *(("--mesh-port", config.mesh_port) if config.mesh_port else ()),
         *(("--shared-dir", config.shared_dir) if config.shared_dir else ()),
+        *(("--address-dir", config.directory) if config.directory else ()),
         *(word for rule in config.storage for word in ("--storage", rule)),
     )
 
@@ -79,6 +81,8 @@ class Site:
         self._gone: set[str] = set()  # allocations whose pilots are gone, which the batch system was asked about
         self._troubles, self._retry_at = 0, 0.0  # in a row, and when the site is tried again
         self._pilot = ""  # where the pilot's code is on the site
+        self._left = ""  # where the server is, as it was left at the site last,
+        self._left_in = ""  # and the file
         self._rank = 0.0
 
     def change(self, config: SiteConfig) -> None:
@@ -235,6 +239,7 @@ class Site:
         """Submit allocations, one after the other."""
         self.prepare()
         self.reach.open()
+        self._leave_address()
         for _ in range(-(-ask.count // self.config.hosts)):
             self._submit(ask, now)
         self._troubles = 0
@@ -274,11 +279,13 @@ class Site:
         order = Order(name, shape, config.directory, start, config.options)
         script = self.backend.script(order)
         with self._client() as client:
-            token = client.new_token(ENROL, site=config.name, uses=shape.hosts, note=f"allocation {name}")
+            alone = {"ticket": True} if shape.hosts == 1 and not self.reach.is_here else {}
+            token = client.new_token(ENROL, site=config.name, uses=shape.hosts, note=f"allocation {name}", **alone)
         addresses, fingerprint = self.reach.address(token)
         self.ledger.put(Allocation(name, cores, float(ask.seconds), now, hosts=shape.hosts))
         try:
-            self.shell.put(ticket, f"{Join(addresses, fingerprint, str(token['token']))}\n".encode())
+            more = f"{json.dumps(token['ticket'])}\n" if token.get("ticket") else ""
+            self.shell.put(ticket, f"{Join(addresses, fingerprint, str(token['token']))}\n{more}".encode())
             self.shell.put(path, script.encode(), 0o700)
             is_asked = True
             result = self.shell.run(self.backend.submit(order, path))
@@ -323,10 +330,39 @@ class Site:
                 self._explain(one, now)
         if ended:
             files = [f"{self.config.directory}/{one.name}.{end}" for one in ended for end in ("ticket", "sh", "log")]
+            if (
+                self._left and not self.ledger.allocations
+            ):  # nobody looks for the server there, and a relay's key may be in it
+                files.append(self._left_in)
+                self._left = ""
             with contextlib.suppress(BackendError):
                 self.shell.remove(files)
         if any(not one.cancelled for one in self.ledger.allocations.values()):
             self.reach.open()  # their pilots came by the tunnel of the provisioner before, which was killed
+            self._leave_address()
+
+    def note_server_back(self, now: float) -> None:
+        """The server was away and answers again, perhaps elsewhere: see how it is reached, and tell the pilots there."""
+        if self.ledger.allocations:
+            self.schedule.note_news(now)
+
+    def _leave_address(self) -> None:
+        """Leave at the site where the server is, if that changed: its pilots look there when they do not find it."""
+        if self.reach.is_here:
+            return  # its socket on this machine stays where it is
+        try:
+            with self._client() as client:
+                server = client.server()
+        except Unreachable:
+            return  # we hear when it is back
+        self.reach.note_server(server)
+        self.reach.open()
+        addresses, fingerprint = self.reach.address(server)
+        place = Join(addresses, fingerprint, "").place
+        if place != self._left:
+            self._left_in = f"{self.config.directory}/{address_file(fingerprint)}"
+            self.shell.put(self._left_in, f"{place}\n".encode())
+            self._left = place
 
     def _explain(self, one: Allocation, now: float) -> None:
         """An allocation ended before its pilot came: say what it printed."""

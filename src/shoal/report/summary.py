@@ -5,11 +5,12 @@ A `Tally` adds up events one by one; its size is bounded, whatever the run's siz
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from shoal.model.lazy_dataclass import dataclass
 from shoal.model.quantities import first_of, many, rate_text, show_duration
@@ -33,6 +34,8 @@ NEXT: dict[str, str] = {
     **dict.fromkeys(("stage_in", "stage_out", "output_missing", "poison", "dependency_failed"), "shoal show {task}"),
 }
 STATED, AT_RISK = "deadline_stated", "deadline_at_risk"  # kinds of events on deadlines
+_MERGED = ("task_finished", "task_retried")  # events of attempts whose report was taken
+_AGAIN = ("task_lost_pilot", "task_returned")  # and of those whose task is begun again
 # Kinds of events that are only counted -> the field of a Tally.
 COUNTED = {"task_adopted": "adopted", "report_refused": "refused", "task_returned": "returned"}
 
@@ -355,3 +358,80 @@ def deadline_lines(source: Source, run: Mapping[str, Any]) -> list[str]:
         return [f"  deadline {found['due']}{stated}"]
     by = show_duration(abs(run["due"] - run["finished"]))
     return [f"  deadline {'met' if found['met'] else 'missed'} by {by}{stated}"]
+
+
+# --- sites that went on by themselves
+class Alone(NamedTuple):
+    """One time in which a site went on by itself while the server was away, as the journal has it; nothing of it is guessed
+    [LBO III.B; promise I18]."""
+
+    site: str
+    since: float | None  # None: that is not known yet, or was pruned
+    until: float | None
+    begun: int = 0  # of the run's tasks
+    ended: int = 0  # of them, by the time that the server heard of them
+    merged: int = 0  # whose reports count
+    again: int = 0  # that had to be begun again all the same
+
+
+def read_alone(source: Source, run: str) -> list[Alone]:
+    """The times in which sites began tasks of a run by themselves, in order."""
+    from shoal.model.event import BEGUN_BY_SITE  # a command that waits for a run does not load all events
+
+    adopted = [
+        event
+        for event in source.events(run, kinds=("task_adopted",))
+        if event["data"].get("how") == BEGUN_BY_SITE and event.get("site")
+    ]
+    if not adopted:
+        return []
+    became: dict[tuple[object, object], set[str]] = {}
+    for event in source.events(run, after=adopted[0]["seq"] - 1, kinds=(*_MERGED, *_AGAIN)):
+        became.setdefault((event["task"], event["attempt"]), set()).add(str(event["kind"]))
+    backs = [event for event in source.events(kinds=("site_back",)) if event["data"].get("begun")]
+    found: dict[tuple[str, int], Alone] = {}
+    for event in adopted:
+        site = str(event["site"])
+        back = next((one for one in backs if one["data"].get("site") == site and one["seq"] > event["seq"]), None)
+        data: Mapping[str, Any] = back["data"] if back is not None else {}
+        key = (site, back["seq"] if back is not None else 0)
+        one = found.get(key) or Alone(site, data.get("since"), data.get("until"))
+        kinds = became.get((event["task"], event["attempt"]), set())
+        is_merged = not kinds.isdisjoint(_MERGED)
+        found[key] = one._replace(
+            begun=one.begun + 1,
+            ended=one.ended + bool(event["data"].get("ended")),
+            merged=one.merged + is_merged,
+            again=one.again + (not is_merged and not kinds.isdisjoint(_AGAIN)),
+        )
+    return list(found.values())
+
+
+def alone_lines(found: list[Alone]) -> list[str]:
+    """A sentence for each time."""
+    return [
+        f"site {one.site} worked on alone{_span(one)}: {many(one.begun, 'task')} begun, {one.ended} ended, {one.merged} merged,"
+        f" {one.again} begun again"
+        for one in found
+    ]
+
+
+def _span(one: Alone) -> str:
+    if one.until is None:
+        return ""
+    until = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.until))
+    if one.since is None:
+        return f" until {until}"
+    since = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.since))
+    is_one_day = since[:10] == until[:10]
+    return f" {since} to {until[11:] if is_one_day else until}"
+
+
+def alone_document(found: list[Alone]) -> Json:
+    """The same for programs, as `alone`; nothing if no site did."""
+    rows = [{**one._asdict(), "since": _iso(one.since), "until": _iso(one.until)} for one in found]
+    return {"alone": rows} if rows else {}
+
+
+def _iso(seconds: float | None) -> str | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

@@ -39,6 +39,11 @@ class Join:
         return f"Join({redact(','.join(self.addresses))})"  # no secret in a traceback
 
     @property
+    def place(self) -> str:
+        """Where the server is, without the token: what is left at a site for pilots that do not find it any more."""
+        return f"{','.join(self.addresses)}#{self.fingerprint}"
+
+    @property
     def urls(self) -> tuple[str, ...]:
         """The addresses as URLs, without keys of relays."""
         return tuple(_url_of(address) for address in self.addresses)
@@ -92,6 +97,20 @@ def parse_join(text: str) -> Join:
     if kind_of(parts[2]) is None:
         raise _bad("its token is cut or mistyped")
     return Join(addresses, parts[1], parts[2])
+
+
+def address_file(fingerprint: str) -> str:
+    """The name of the file in which the addresses of this server are left: a ticket without token, but with keys of relays."""
+    return f"server-{fingerprint[:16]}.ticket"
+
+
+def parse_place(text: str, join: Join) -> tuple[str, ...]:
+    """The addresses of that server, from what was left of it; none if it is of another one, or of no form."""
+    try:
+        found = parse_join(f"{text.strip()}#{join.token}")
+    except BadInput:
+        return ()
+    return found.addresses if found.fingerprint == join.fingerprint else ()
 
 
 def _bad(why: str) -> BadInput:

@@ -168,6 +168,16 @@ class Registered:
 
 
 @dataclass(frozen=True)
+class Ticket:
+    """What the ticket of an allocation has besides the join string: what the server would answer to a registration, without name
+    and session, and its CA certificate (PEM). With it a pilot that starts while the server is away is a member of its mesh
+    until the server registers it [ADR 0065]."""
+
+    registered: Registered
+    authority: str
+
+
+@dataclass(frozen=True)
 class Held:
     """Attempts the pilot holds: `leased` (not started), `running`, or `done` (not acknowledged). `count`: so many on
     neighbouring elements, all of the same number, the first of which is named."""

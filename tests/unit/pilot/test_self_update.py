@@ -221,7 +221,7 @@ def test_the_next_pilot_gets_our_options() -> None:
     handed = {"server_file", "server", "token_file", "cores", "site", "work_dir", "idle_end", "tag", "verbose"}
     handed |= {"cache_dir", "cache_max", "cache_reserve", "storage"}
     handed |= {"no_pid_namespace", "no_cgroup", "until"}  # a lifetime becomes the time when it ends
-    handed |= {"mesh", "mesh_port", "mesh_address", "shared_dir"}
+    handed |= {"mesh", "mesh_port", "mesh_address", "shared_dir", "address_dir"}
     # The server listens when a pilot is renewed: it waits for nothing.
     assert known - handed == {"join_fd", "join_file", "lifetime", "wait_stdin"}, (
         "a new option has to be handed on, or named here"

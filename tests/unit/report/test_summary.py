@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
+import pytest
+
 from shoal.model.quantities import rate_text
-from shoal.report.summary import SAMPLE, Tally, counts_text, summary_lines, tally_run
+from shoal.report.summary import (
+    SAMPLE,
+    Tally,
+    alone_document,
+    alone_lines,
+    counts_text,
+    read_alone,
+    summary_lines,
+    tally_run,
+)
 from tests.unit.report.fake_source import FakeSource, finished, run_info, task_row
 
 
@@ -132,3 +144,55 @@ def test_units_of_divisible_work_are_told_beside_the_tasks() -> None:
     info = run_info([{"command": ["x"], "units": 1_000}], counts=counts)
     assert counts_text({**info, "total": 3}) == "2 succeeded, 1 ready, 300 of 1,000 units done"
     assert "300 of 1,000 units done" in summary_lines({**info, "total": 3}, Tally(), None)[0]
+
+
+def alone_events() -> list[dict[str, Any]]:
+    """Two sites go on by themselves, one of them twice; of the last time the server has not heard everything."""
+
+    def adopted(seq: int, task: int, site: str, ended: bool) -> dict[str, Any]:
+        data = {"how": "begun by its site", "ended": ended}
+        return event("task_adopted", seq=seq, task=task, attempt=1, site=site, data=data)
+
+    def back(seq: int, site: str, begun: int, since: float | None, until: float | None) -> dict[str, Any]:
+        data = {"begun": begun, "released": 5, "site": site, "since": since, "until": until}
+        return event("site_back", seq=seq, run=None, task=None, attempt=None, data=data)
+
+    return [
+        event("task_adopted", seq=1, task=9, attempt=1, site="hpc", data={"how": "late success"}),
+        adopted(2, 1, "hpc", True),
+        event("task_finished", seq=3, task=1, attempt=1, data={"state": "succeeded"}),
+        adopted(4, 2, "hpc", False),
+        adopted(5, 3, "cloud", True),
+        event("task_retried", seq=6, task=3, attempt=1, data={"cause": "task_error"}),
+        back(7, "hpc", 2, 1_000_000.0, 1_007_200.0),
+        back(8, "cloud", 1, None, 1_007_200.0),
+        back(9, "hpc", 0, None, None),
+        event("task_lost_pilot", seq=10, task=2, attempt=1, data={}),
+        event("task_finished", seq=11, task=2, attempt=2, data={"state": "succeeded"}),
+        adopted(12, 4, "hpc", False),
+    ]
+
+
+def test_what_sites_did_by_themselves_is_told_by_what_became_of_each_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    info = run_info([{"command": ["x"], "array": "1-10"}])
+    found = read_alone(FakeSource(info, events=alone_events()), "r1")
+    assert alone_lines(found) == [
+        "site hpc worked on alone 1970-01-12 13:46 to 15:46: 2 tasks begun, 1 ended, 1 merged, 1 begun again",
+        "site cloud worked on alone until 1970-01-12 15:46: 1 task begun, 1 ended, 1 merged, 0 begun again",
+        "site hpc worked on alone: 1 task begun, 0 ended, 0 merged, 0 begun again",
+    ]
+    assert alone_document(found)["alone"][0] == {
+        "site": "hpc", "since": "1970-01-12T13:46:40+00:00", "until": "1970-01-12T15:46:40+00:00",
+        "begun": 2, "ended": 1, "merged": 1, "again": 1,
+    }  # fmt: skip
+    assert alone_document(found)["alone"][2]["until"] is None, "not all of its members have spoken"
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_of_a_run_that_no_site_worked_on_alone_nothing_is_said() -> None:
+    events = [event for event in alone_events() if event["kind"] != "task_adopted"]
+    assert read_alone(FakeSource(run_info([{"command": ["x"]}]), events=events), "r1") == []
+    assert alone_document([]) == {}

@@ -19,7 +19,7 @@ MESH_OPTIONS = options(
     click.option(
         "--shared-dir",
         metavar="DIR",
-        help="All hosts of the site see DIR: keep reports there while the server is away.",
+        help="All hosts of the site see DIR: reports are kept there while the server is away, and its address if it moves.",
     ),
 )
 

@@ -115,7 +115,8 @@ def _options(pairs: tuple[str, ...], **named: str | None) -> dict[str, str]:
 )
 @click.option("--mesh-port", metavar="A[-B]", help="The ports on which they are reached by each other [default: any].")
 @click.option("--shared-dir", metavar="DIR",
-              help="A directory that all hosts there see: pilots keep reports in it while the server is away.")  # fmt: skip
+              help="A directory that all hosts there see: reports are kept in it while the server is away, and its "
+                   "address if it moves.")  # fmt: skip
 @click.option("--storage", multiple=True, metavar="PREFIX=PLACE",
               help="Files whose names begin with PREFIX are at PLACE there, a directory or URL (repeat for more; with set: in "
                    "place of all before, - for none).")  # fmt: skip

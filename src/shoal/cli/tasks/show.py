@@ -17,7 +17,7 @@ from shoal.model.errors import BadInput, NotFound, Unreachable
 from shoal.model.ids import TaskId, is_pilot, target_of
 from shoal.report.data_source import Source, latest_run
 from shoal.report.run_names import ANY, find_target
-from shoal.report.summary import deadline_document, deadline_lines
+from shoal.report.summary import alone_document, alone_lines, deadline_document, deadline_lines, read_alone
 
 PATIENCE, PAUSE = 60.0, 1.0  # seconds that --outcome waits for a server which is just being started again
 
@@ -70,7 +70,9 @@ def show(target: str | None, outcome: bool, as_json: bool, server: str | None) -
         else:
             found = source.run(target)
             shown = chain(describe_run(found), (("", line.strip()) for line in deadline_lines(source, found)))
-            document = {**run_document(found), **deadline_document(source, found)}
+            alone = read_alone(source, target)
+            shown = chain(shown, (("", line) for line in alone_lines(alone)))
+            document = {**run_document(found), **deadline_document(source, found), **alone_document(alone)}
             from shoal.report.workflows import progress
 
             if progress.is_workflow(found):

@@ -16,6 +16,7 @@ from shoal.engine.pilots.long_poll import end_order, unpark
 from shoal.engine.records import Attempt, Pilot, Task
 from shoal.engine.state import State
 from shoal.engine.tasks.runs import after_final, finish_without_report
+from shoal.engine.windows import tickets
 from shoal.engine.windows import window as windows
 from shoal.model.credentials import digest
 from shoal.model.ids import AttemptId
@@ -70,6 +71,8 @@ def expel(state: State, command: Expel) -> dict[str, int]:
         lose(state, pilot, command.why, counts=False)
     for gone in state.gone.values():
         gone.revoked = gone.revoked or gone.token in tokens
+    for site, holder, token in command.tickets:
+        tickets.bar(state, (site, holder), token)
     return {"pilots": len(found)}
 
 

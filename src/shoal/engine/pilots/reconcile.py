@@ -98,7 +98,7 @@ def _take_windowed(state: State, pilot: Pilot, exchange: Exchange) -> None:
             task = state.orphans.get(attempt)
             live = task.live.get(attempt) if task is not None else None
             if task is not None and live is not None and live.pilot == pilot.mesh:
-                begin_windowed(state, pilot, task, live)
+                begin_windowed(state, pilot, task, live, has_ended=True)
                 state.write_task(task, pilot=pilot, leased=live.leased)
 
 
@@ -188,7 +188,7 @@ def _holds(state: State, pilot: Pilot, attempt: AttemptId, item: Held) -> bool:
     if live is None:
         live = _readopt(state, pilot, task, attempt, item)
     elif live.pilot != pilot.name and live.pilot.startswith(MESH):
-        begin_windowed(state, pilot, task, live)
+        begin_windowed(state, pilot, task, live, has_ended=item.stage == "done")
         state.write_task(task, pilot=pilot, leased=live.leased)
     elif live.pilot != pilot.name:
         attach(state, array, live, pilot)  # its pilot was given up, and came back under a new name in time

@@ -67,6 +67,10 @@ class Roster:
             self.shut_out[id] = None
             self._note(member, True)
 
+    def bar(self, id: str) -> None:
+        """Tell all members that this id, which was never on the roster, is of no member."""
+        self._note(Member("", id, ""), True)
+
     def contacts(self, own: str) -> list[Member]:
         """Some members that can be reached, at random but the same for the same id."""
         others = [member for member in self.members.values() if member.address and member.id != own]

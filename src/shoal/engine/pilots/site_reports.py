@@ -43,6 +43,9 @@ def report(state: State, command: ReportSite) -> None:
             state.emit("allocation_started", owner=owner, site=site, backend=status.backend, allocation=facts)
         else:
             state.emit("allocation_ended", owner=owner, site=site, backend=status.backend, allocation=facts)
+            window = state.windows.get((site, owner))
+            if window is not None:
+                window.note_ended(change.name)
     if not status.is_removed and status.trouble != (before.status.trouble if before is not None else ""):
         state.emit("site_trouble", owner=owner, site=site, trouble=status.trouble, fix=status.fix)
     if status.is_removed:

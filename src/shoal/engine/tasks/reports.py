@@ -32,6 +32,7 @@ from shoal.engine.tasks.kept_outputs import is_left_behind, keep_outputs
 from shoal.engine.tasks.partial import settle
 from shoal.engine.tasks.runs import abort_on, after_final, notify_failure
 from shoal.model.errors import BadInput, echo
+from shoal.model.event import BEGUN_BY_SITE
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.model.limits import (
     ENDED_KEPT,
@@ -126,7 +127,7 @@ def judge(state: State, pilot: Pilot, report: Report) -> str:
         return _refuse(state, pilot, attempt, report, "it is leased to another pilot")
     task = task_of(state, array, attempt.element)
     if holder != pilot.name and holder.startswith(MESH):
-        begin_windowed(state, pilot, task, task.live[attempt])
+        begin_windowed(state, pilot, task, task.live[attempt], has_ended=True)
     return _decide(state, pilot, task, task.live[attempt], report)
 
 
@@ -147,14 +148,15 @@ def judge_all(state: State, pilot: Pilot, exchange: Exchange) -> list[Verdict]:
     return verdicts
 
 
-def begin_windowed(state: State, pilot: Pilot, task: Task, live: Attempt) -> None:
+def begin_windowed(state: State, pilot: Pilot, task: Task, live: Attempt, has_ended: bool) -> None:
     """A member of a mesh began an attempt of its window while the server was away: it is this pilot's from now on."""
     attach(state, task.array, live, pilot)
     window = state.windows.get((pilot.site, pilot.holder))
     if window is not None:
-        window.adopted += 1
-        window.closing.pop(live.id, None)
-    state.emit("task_adopted", task=task.id, attempt=live.id.number, pilot=pilot, how="begun by its site")
+        window.note_adopted(live.id, state.now)
+    state.emit(
+        "task_adopted", task=task.id, attempt=live.id.number, pilot=pilot, how=BEGUN_BY_SITE, ended=has_ended
+    )  # fmt: skip
 
 
 def holder_of(array: Array, attempt: AttemptId) -> str | None:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import field
 from typing import NamedTuple
 
 from shoal.model.ids import AttemptId
 from shoal.model.lazy_dataclass import dataclass
 from shoal.wire.messages import Leadership, Lease
+
+ENDED_KEPT = 1_000  # allocations that are remembered to be over: their pilots are missed a minute later
+
+
+class Silent(NamedTuple):
+    """A pilot that was lost by its silence: it may live, and go on with the window of its mesh."""
+
+    since: float
+    allocation: str  # of a batch system, by its name; empty: none
 
 
 @dataclass
@@ -29,8 +39,25 @@ class SiteWindow:
     changed_at: float = float("-inf")  # when it was last looked at whether to grow or to shrink
     may_grow: bool = False  # the last change brought as much as one may
     pressed_at: float = float("-inf")  # and whether its leader has to ask at once
-    silent: dict[str, float] = field(default_factory=dict)  # pilots that were lost by their silence, and since when
+    silent: dict[str, Silent] = field(default_factory=dict)  # pilots that were lost by their silence
+    ended: dict[str, None] = field(default_factory=dict)  # allocations that are over, by the word of their batch system
     adopted: int = 0  # attempts that members had begun, since this leader was named
+    alone_since: float = math.inf  # when its members were heard last, before they were missed or the server was away
+    back_at: float = 0.0  # when it was heard first of an attempt that they had begun
+
+    def note_adopted(self, attempt: AttemptId, now: float) -> None:
+        """A member says that it began an attempt while the server was away."""
+        self.adopted += 1
+        self.back_at = self.back_at or now
+        self.closing.pop(attempt, None)
+
+    def note_ended(self, allocation: str) -> None:
+        """A batch system says that an allocation is over: its pilots are gone."""
+        self.ended[allocation] = None
+        while len(self.ended) > ENDED_KEPT:
+            del self.ended[next(iter(self.ended))]
+        for name in [name for name, one in self.silent.items() if one.allocation == allocation]:
+            del self.silent[name]
 
 
 class WindowChange(NamedTuple):

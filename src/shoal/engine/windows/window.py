@@ -22,7 +22,7 @@ from shoal.engine.pilots.site_reports import valid_reports
 from shoal.engine.records import MESH, Array, Attempt, Pilot
 from shoal.engine.state import State
 from shoal.engine.windows.leaders import Mesh, members, mesh_of, without_leader
-from shoal.engine.windows.site_window import NO_CHANGE, SiteWindow, WindowChange
+from shoal.engine.windows.site_window import NO_CHANGE, Silent, SiteWindow, WindowChange
 from shoal.model.ids import AttemptId
 from shoal.model.limits import MAX_WINDOW, MAX_WINDOW_LEASE, WINDOW_HELD, WINDOW_HOURS, WINDOW_STEP
 from shoal.model.states import TaskState, advance
@@ -30,9 +30,13 @@ from shoal.wire import codec
 from shoal.wire.chunk import altered
 from shoal.wire.messages import Exchange, Lease
 
+ALLOCATION_TAG = "allocation"  # which allocation of a batch system a pilot is in
 UNKNOWN = 600.0  # seconds that a task is taken to last whose duration nobody knows
 SHORT = 2.0  # seconds: of shorter tasks more stay outside of windows, since slots ask for them more often
 LOOK_EVERY = 0.2  # seconds between two looks at a window, which cost more with each task in it
+GUESTS_WITHIN = (
+    7.0  # seconds after a restart in which pilots come that joined by a ticket: they try each 5 s [ADR 0065]
+)
 MOST_CLASSES = 50  # of one owner that are looked at
 MOST_PASSED_OVER = 100  # arrays of a class that are looked at and may not enter
 REPLY_BYTES = 1 << 20  # of leases in one reply
@@ -51,7 +55,9 @@ def is_windowed(live: Attempt) -> bool:
 def enter(state: State, live: Attempt) -> None:
     """After a restart: an attempt is in a window of which nobody knows yet what was begun."""
     site, _, holder = live.pilot[len(MESH) :].partition("/")
-    state.windows.setdefault((site, holder), SiteWindow()).closing[live.id] = None
+    window = state.windows.setdefault((site, holder), SiteWindow())
+    window.closing[live.id] = None
+    window.alone_since = state.ran_until
 
 
 def _live(state: State, attempt: AttemptId) -> Attempt | None:
@@ -243,9 +249,10 @@ def _release(state: State, attempt: AttemptId, why: str) -> None:
 # --- what comes back
 def note_silent(state: State, pilot: Pilot) -> None:
     """A pilot is lost by its silence: it may live, and go on with the window of its mesh."""
-    window = state.windows.get(mesh_of(pilot))
-    if window is not None and pilot.mesh:
-        window.silent[pilot.name] = state.now
+    window, allocation = state.windows.get(mesh_of(pilot)), str(pilot.tags.get(ALLOCATION_TAG, ""))
+    if window is not None and pilot.mesh and allocation not in window.ended:
+        window.silent[pilot.name] = Silent(state.now, allocation)
+        window.alone_since = min(window.alone_since, pilot.seen)
 
 
 def note_back(state: State, pilot: Pilot) -> None:
@@ -274,8 +281,11 @@ def look_after(state: State) -> None:
                 owner=mesh[1],
                 begun=window.adopted,
                 released=len(released),
+                site=mesh[0],
+                since=window.alone_since if window.adopted and math.isfinite(window.alone_since) else None,
+                until=window.back_at if window.adopted else None,
             )
-            window.adopted = 0
+            window.adopted, window.back_at, window.alone_since = 0, 0.0, math.inf
         leader = state.pilots.get(window.pilot)
         if leader is not None and leader.parked is not None and state.now >= window.pressed_at + LOOK_EVERY:
             window.pressed_at = state.now
@@ -290,21 +300,29 @@ def _forget(state: State, window: SiteWindow) -> None:
     for names in (window.told, window.spoken):
         for name in [name for name in names if name not in state.pilots]:
             del names[name]
-    for name in [name for name, since in window.silent.items() if state.now >= since + WINDOW_HELD]:
+    for name in [name for name, one in window.silent.items() if state.now >= one.since + WINDOW_HELD]:
         del window.silent[name]
 
 
 def _is_settled(state: State, mesh: Mesh, window: SiteWindow) -> bool:
     """True if it is known of all tasks of former windows whether somebody began them, or nothing will be known."""
     living = list(members(state, mesh))
+    if living and state.now < _guests_until(state):
+        return False
     if any(pilot.name not in window.spoken and _is_led(window, pilot) for pilot in living):
         return False
     if not living and any(site == mesh[0] for name, (site, _) in _unheard(state).items()):
         return False
-    first = min(window.silent.values(), default=math.inf)
+    first = min((one.since for one in window.silent.values()), default=math.inf)
     if sum(pilot.joined <= first or bool(pilot.former) for pilot in living) > len(window.silent):
         return True  # the others are no majority of those who knew the window, which alone could begin more
-    return all(state.now >= since + WINDOW_HELD or _has_ended(state, mesh, since) for since in window.silent.values())
+    return all(state.now >= one.since + WINDOW_HELD or _has_ended(state, mesh, one) for one in window.silent.values())
+
+
+def _guests_until(state: State) -> float:
+    """Until when after a restart pilots may come of which this server has never heard, with tasks that they began."""
+    quarantine = state.timing.quarantine
+    return state.quarantine_until - quarantine + min(GUESTS_WITHIN, quarantine) if state.quarantine_until else 0.0
 
 
 def _is_led(window: SiteWindow, pilot: Pilot) -> bool:
@@ -316,15 +334,17 @@ def _unheard(state: State) -> dict[str, Mesh]:
     return {name: mesh_of(state.pilots[name]) for name in state.unreconciled if name in state.pilots}
 
 
-def _has_ended(state: State, mesh: Mesh, since: float) -> bool:
-    """True if the batch system of a site has said since then that no allocation of it runs."""
+def _has_ended(state: State, mesh: Mesh, silent: Silent) -> bool:
+    """True if the batch system of a site has said since then that no allocation of it runs; of a pilot that was started by hand
+    it knows nothing."""
     found = dict(valid_reports(state, mesh[1])).get(mesh[0])
-    return found is not None and found.time > since and not found.status.running
+    return bool(silent.allocation) and found is not None and found.time > silent.since and not found.status.running
 
 
 def next_look(state: State) -> float | None:
     """When the silence of a site is over."""
     times = [
-        since + WINDOW_HELD for window in state.windows.values() if window.closing for since in window.silent.values()
+        one.since + WINDOW_HELD for window in state.windows.values() if window.closing for one in window.silent.values()
     ]
+    times += [_guests_until(state)] if any(window.closing for window in state.windows.values()) else []
     return min((time for time in times if time > state.now), default=None)

@@ -114,6 +114,15 @@ class Member:
         """True if we lead, as far as we know."""
         return self.leader == self.id and self._is_elected
 
+    @property
+    def is_placed(self) -> bool:
+        """True if we know who the members are, and so find another leader by ourselves."""
+        return bool(self._merged().members)
+
+    def come_without_server(self, now: float) -> None:
+        """We start while the server is away: it has never answered us."""
+        self._contact = now - self.cut_after - 0.001
+
     def is_cut_off(self, now: float) -> bool:
         """True if the server has not answered us for a while."""
         return now > self._contact + self.cut_after

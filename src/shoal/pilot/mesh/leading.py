@@ -45,11 +45,14 @@ class _Ticket:
 class Leading:
     """One pilot as a member of a mesh that has a leader. Any thread may hand it an event."""
 
-    def __init__(self, own: Contact, beat: float, links: Links, handlers: Handlers) -> None:
+    def __init__(self, own: Contact, beat: float, links: Links, handlers: Handlers, is_guest: bool = False) -> None:
+        """`is_guest`: the server has not registered us yet."""
         self._links, self._handlers = links, handlers
         self._lock = threading.Condition()
         rng = Random(secrets.randbits(64))
         self._member = Member(f"{own.id:064x}", own.address, beat, rng, proctree.now())
+        if is_guest:
+            self._member.come_without_server(proctree.now())
         self._queue: SimpleQueue[Optional[decide.Ask]] = SimpleQueue()
         self._tickets: dict[int, _Ticket] = {}
         self._numbers = itertools.count(1)
@@ -67,6 +70,15 @@ class Leading:
         with self._lock:
             self._member.set_beat(beat)
         self.handle(decide.Named(leadership))
+
+    def found(self, sender: Contact, asked: Follow, lead: Lead) -> None:
+        """A member that we asked says who leads."""
+        self.handle(decide.Answered(f"{sender.id:064x}", asked, lead))
+
+    @property
+    def is_placed(self) -> bool:
+        """True if we know who the members are."""
+        return self._member.is_placed
 
     def granted(self, number: int, leases: list[Lease], gone: list[str]) -> None:
         """The server changes the window that we lead."""

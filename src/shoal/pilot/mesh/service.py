@@ -21,6 +21,7 @@ from shoal.dht.peers import CLIENT_ONLY, DialBack, DialedBack, PeerName, parse_m
 from shoal.dht.routing_table import Contact
 from shoal.model.limits import MAX_KEPT_OUT, MAX_SHARED, SMALL_MESH
 from shoal.pilot.files.fetch import NotHere, Source, Write
+from shoal.pilot.mesh.left_members import LeftMembers
 from shoal.pilot.mesh.links import Credentials, Links
 from shoal.pilot.mesh.listener import Handler, Listener, OpenFile, open_port
 from shoal.pilot.mesh.peer_table import PeerTable
@@ -40,6 +41,7 @@ from shoal.wire.messages import (
 )
 
 if TYPE_CHECKING:
+    from shoal.pilot.leader.messages import Follow, Lead
     from shoal.pilot.mesh.leading import Leading
 
 log = logging.getLogger(__name__)
@@ -86,6 +88,10 @@ class Mesh:
         ours, `kept` with what is to be said of the window (`leading.Handlers`)."""
         self._begin_tasks, self._kept = begin, kept
         self._leading: Optional[Leading] = None  # at a site in mode `distributed`
+        self.left: Optional[LeftMembers] = None  # where pilots that come while the server is away find us
+        self._is_leader = False
+        self._is_guest = False  # the server has not registered us yet
+        self._beat = 10.0
         self._options, self._trust, self._ask_server = options, trust, ask_server
         self._told, self._report, self._failed = told, accuse, failed
         self.role: Optional[Role] = None  # None: this pilot neither leads nor follows
@@ -171,6 +177,7 @@ class Mesh:
         if self._leading is not None:  # as the peer that we were
             self._leading.close()
             self._leading = None
+        self._is_guest, self._beat = not registered.pilot, registered.beat
         self._lead(registered.leader, registered.beat)
         contacts = contacts_of(registered.neighbours)
         self._known = {contact.id: contact for contact in contacts}
@@ -184,11 +191,39 @@ class Mesh:
         if self._leading is None and leadership.id:
             from shoal.pilot.mesh.leading import Handlers, Leading
 
-            self._leading = Leading(table.own, beat, links, Handlers(self._begin_tasks, self._kept))
+            handlers = Handlers(self._begin_tasks, self._on_kept)
+            self._leading = Leading(table.own, beat, links, handlers, self._is_guest)
+            self._leave_address(links)
             if self._listener is not None:
                 self._listener.leading = self._leading
         if self._leading is not None:
             self._leading.named(leadership, beat)
+
+    def found(self, sender: Contact, asked: Follow, lead: Lead) -> None:
+        """A member that we asked says who leads; the server is away."""
+        if self._leading is not None:
+            self._leading.found(sender, asked, lead)
+        else:
+            self._lead(Leadership(lead.term, lead.leader, lead.address), self._beat)
+
+    @property
+    def is_placed(self) -> bool:
+        """True if we know the members of our mesh from its leader."""
+        return self._leading is not None and self._leading.is_placed
+
+    def _on_kept(self, window: int, seen: int, reserve: int) -> None:
+        """The window changed; whoever begins to lead is to be found by newcomers first."""
+        was_leader, self._is_leader = self._is_leader, window >= 0
+        if self._is_leader and not was_leader and self._links is not None:
+            self._leave_address(self._links)
+        self._kept(window, seen, reserve)
+
+    def _leave_address(self, links: Links) -> None:
+        """Leave at the site where others reach us, on a thread of its own: its directories may hang."""
+        left, own = self.left, Contact(parse_key(links.credentials.own.id), links.address)
+        if left is not None and links.address:
+            arguments = (links.credentials.own.mesh, own)
+            threading.Thread(target=left.leave, args=arguments, name="mesh-left", daemon=True).start()
 
     def on_reply(self, reply: Reply) -> None:
         """Others came, or are members no more."""

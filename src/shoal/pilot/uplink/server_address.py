@@ -9,16 +9,21 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import NamedTuple, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 from urllib.parse import urlsplit
 
-from shoal.model.errors import echo
+from shoal.model.errors import ShoalError, echo
 from shoal.model.file_names import PILOT_PIDS
 from shoal.model.lazy_dataclass import dataclass
 from shoal.pilot.uplink.tls import Trust, WrongServer
+from shoal.wire import codec
 from shoal.wire.http.connection import Connection, UnixConnection, is_readable
 from shoal.wire.http.unix_socket import SCHEME
 from shoal.wire.join import SERVER_NAME, Join, parse_join
+from shoal.wire.messages import Ticket
+
+if TYPE_CHECKING:
+    from shoal.pilot.uplink.left_addresses import LeftAddresses
 
 _MAX_FILE = 1 << 16
 
@@ -59,10 +64,14 @@ class ServerAddress:
         join: Optional[Join] = None,
         awaited: Optional[int] = None,
         abandoned: Callable[[], None] = lambda: None,
+        left: Optional[LeftAddresses] = None,
+        ticket: Optional[Ticket] = None,
     ) -> None:
         self.awaited = awaited  # an open file with a byte when the server, which is starting, listens; None: it should
         self._abandoned = abandoned  # called if that server died before it took note of us
         self.server_file, self.url, self.token_file, self.join = server_file, url, token_file, join
+        self.ticket = ticket  # of our allocation, for a start while the server is away
+        self._left = left  # what the site knows of a server that moved; None: nothing
         self.trust = Trust()
         self._last_good = ""
 
@@ -81,8 +90,9 @@ class ServerAddress:
     def read(self) -> Endpoint:
         """The address as it is now."""
         if self.join is not None:
-            urls = tuple(check_url(url) for url in self.join.urls)
-            return Endpoint(urls, self.join.token, self.join.fingerprint, self.join.relay_keys)
+            known = self._known(self.join)
+            urls = tuple(check_url(url) for url in known.urls)
+            return Endpoint(urls, known.token, known.fingerprint, known.relay_keys)
         path = self.server_file or self.token_file
         try:
             with open(path, encoding="utf-8") as file:
@@ -97,6 +107,11 @@ class ServerAddress:
             return Endpoint((check_url(str(data["url"])),), token, str(data.get("fingerprint", "")))
         except (ValueError, KeyError, TypeError, AttributeError):
             raise NoServerAddress(f"{path} is not a server file") from None
+
+    def _known(self, join: Join) -> Join:
+        """The join string, with addresses that were left at the site behind its own."""
+        more = tuple(one for one in self._left.found if one not in join.addresses) if self._left is not None else ()
+        return Join((*join.addresses, *more), join.fingerprint, join.token) if more else join
 
     def _is_noted(self) -> bool:
         """True if the next server of the same directory knows that this process is its pilot: it starts no other."""
@@ -119,16 +134,29 @@ class ServerAddress:
             try:
                 connected = self._prepare(url, endpoint, timeout, certified)
                 connected.http.connect()
-            except WrongServer:
-                raise
+            except WrongServer as error:
+                if self.join is None or url in self.join.urls:
+                    raise
+                failure = OSError(f"{echo(url)}, which was left at this site: {error}")
+                continue
             except OSError as error:
                 failure = error
                 if connected is not None:
                     connected.http.close()
                 continue
-            self._last_good = url
+            if url != self._last_good:
+                self._last_good = url
+                self._note_good(url)
             return connected
+        if self._left is not None:
+            self._left.look()
         raise failure or NoServerAddress("the server has no address")
+
+    def _note_good(self, url: str) -> None:
+        """The server is there: pilots of the site that know another address of it may look for this one."""
+        if self._left is not None and self.join is not None:
+            known = self._known(self.join)
+            self._left.leave(next(one for one, of in zip(known.addresses, known.urls) if of == url))
 
     @property
     def is_remote(self) -> bool:
@@ -177,10 +205,24 @@ def check_url(url: str) -> str:
 
 def read_join(fd: Optional[int], path: str) -> Join:
     """The join string, read once from an open file, which is closed, or from a file; BadInput if it is none."""
+    return read_join_file(fd, path)[0]
+
+
+def read_join_file(fd: Optional[int], path: str) -> tuple[Join, Optional[Ticket]]:
+    """The same with the ticket that may follow it."""
     try:
         with open(path if fd is None else fd, "rb") as file:
             text = file.read(_MAX_FILE).decode("utf-8", "replace")
     except OSError as error:
         where = path if fd is None else f"file descriptor {fd}"
         raise NoServerAddress(f"cannot read the join string from {where}: {os.strerror(error.errno or 0)}") from None
-    return parse_join(text)
+    line, _, more = text.strip().partition("\n")
+    return parse_join(line), _read_ticket(more.strip())
+
+
+def _read_ticket(line: str) -> Optional[Ticket]:
+    """The ticket in the second line of a join file; None if there is none that can be read: the pilot waits for its server."""
+    try:
+        return codec.decode(Ticket, line.encode()) if line else None
+    except ShoalError:
+        return None

@@ -8,7 +8,7 @@ Frequent uses (reads, exchanges) are counted per minute, actions have a row each
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 from shoal.model import limits, people
@@ -175,6 +175,8 @@ class Authentication:
             if number is not None and (kind != ENROL or not 1 <= number <= limits.MAX_PILOTS):
                 hint = f"1 to {limits.MAX_PILOTS}"
                 raise BadInput("only enrolments have it, and from 1 on", code="range", field=field, hint=hint)
+        if request.ticket and (kind != ENROL or request.uses != 1):
+            raise BadInput("only an enrolment has it, for one pilot", code="range", field="ticket", hint="uses 1")
         if len(self.tokens) >= limits.MAX_TOKENS:
             self._forget(now)
         if len(self.tokens) >= limits.MAX_TOKENS:
@@ -300,6 +302,20 @@ class Authentication:
             raise unauthorised()  # another enrolment was faster
         if row.uses is not None:
             self._put(row._replace(uses=row.uses - uses))
+
+    def ticket_holders(self, tokens: Iterable[str] | None = None) -> tuple[tuple[str, str, str], ...]:
+        """Site, owner or group, and name of those tokens that a ticket may go with; None: of all that are revoked."""
+        rows = (
+            [self.tokens[name] for name in tokens if name in self.tokens]
+            if tokens is not None
+            else [row for row in self.tokens.values() if row.revoked is not None]
+        )
+        # Its one use is left or was made.
+        return tuple(
+            (row.site, row.owner or f"@{row.grp}", row.token)
+            for row in rows
+            if row.kind == ENROL and row.uses in (0, 1)
+        )
 
     def revoke(self, caller: Caller, request: Revoke, now: float) -> list[str]:
         """Revoke tokens and all that were made with them; returns their names. Those of others are refused as unknown."""

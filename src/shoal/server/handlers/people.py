@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections import Counter
+from dataclasses import asdict, replace
 
 from shoal.engine.commands import Expel, Regroup
+from shoal.engine.windows.leaders import is_distributed
+from shoal.engine.windows.tickets import make_ticket
 from shoal.model.credentials import ENROL
-from shoal.model.people import EVERYBODY, SiteRow
+from shoal.model.people import EVERYBODY, SiteRow, TokenRow
 from shoal.server.context import CallHandler
 from shoal.server.http.messages import Response
 from shoal.server.http.request import Call, answer
 from shoal.wire.http.requests import NewGroup, NewToken, NewUser, Revoke, SiteHolders
+
+TICKET_MORE = 86_400.0  # seconds that a ticket's certificate is good beyond its token, which ends the time to start in
 
 
 class PeopleHandler(CallHandler):
@@ -108,8 +114,22 @@ class PeopleHandler(CallHandler):
                 "expires": row.expires, "addresses": context.addresses,
                 "fingerprint": context.authority.fingerprint if context.authority is not None else "",
                 "pilot_sha256": await context.pilot_digest() if row.kind == ENROL else "",
+                "ticket": await self._ticket(row) if request.ticket else None,
             }
         )  # fmt: skip
+
+    async def _ticket(self, row: TokenRow) -> dict[str, object] | None:
+        """What the pilot of an enrolment needs if it starts while we are away; None: no site of this server goes on then, or
+        not that one."""
+        state, authority = self.service.engine.state, self.context.authority
+        if authority is None or not row.site or not is_distributed(state, row.site):
+            return None
+        made = make_ticket(state, (row.site, row.owner or f"@{row.grp}"), row.token)
+        now = self.service.clock()
+        pem, key = await asyncio.to_thread(
+            authority.pilot_certificate, f"ticket-{row.token}", row.expires - now + TICKET_MORE, now, made.peer
+        )
+        return {"registered": asdict(replace(made, certificate=pem, key=key)), "authority": authority.ca_pem}
 
     async def revoke(self, call: Call) -> Response:
         """Revoke tokens and expel the pilots they enrolled; also of tokens revoked before, whose pilots a defect may have
@@ -119,7 +139,9 @@ class PeopleHandler(CallHandler):
         ended = self.access.ended(request)
         names = self.access.revoke(call.caller, request, self.service.clock())
         call.about = " ".join(names[:8])
-        done = await self.service.command(Expel((*names, *ended), "its enrolment token was revoked"))
+        done = await self.service.command(
+            Expel((*names, *ended), "its enrolment token was revoked", self.access.ticket_holders((*names, *ended)))
+        )
         return answer({"revoked": len(names), "pilots": done["pilots"]})
 
     async def audit(self, call: Call) -> Response:

@@ -13,10 +13,12 @@ from shoal.engine.pilots.exchange import disowned
 from shoal.engine.pilots.hosts import key_of
 from shoal.engine.records import Pilot
 from shoal.engine.windows import leaders
+from shoal.engine.windows.tickets import ticket_id
 from shoal.model.credentials import ENROL, LONGEST, SESSION, digest
 from shoal.model.errors import BadInput, NotFound, Refused, ShoalError, echo
 from shoal.model.file_names import BLOBS, LOG_MARK, LOGS
 from shoal.model.ids import is_pilot
+from shoal.model.limits import MAX_SHUT_OUT
 from shoal.model.quantities import parse_duration
 from shoal.server.auth.authentication import Caller, unauthorised
 from shoal.server.context import CallHandler
@@ -74,6 +76,11 @@ class PilotsHandler(CallHandler):
             return {"peer": ""}
         neighbours, shut_out = mesh.invite(state, pilot)
         leader = leaders.tell(state, pilot, 0)
+        if leader is not None:  # tickets are of use at such a site only
+            barred = [
+                token for *mesh_of, token in self.access.ticket_holders() if mesh_of == [pilot.site, pilot.holder]
+            ]
+            shut_out = [*shut_out, *(ticket_id(state, token) for token in barred[-MAX_SHUT_OUT:])][-MAX_SHUT_OUT:]
         return {
             "peer": mesh.certified_name(state, pilot), "neighbours": [vars(one) for one in neighbours],
             "shut_out": shut_out, "leader": vars(leader) if leader is not None else None,

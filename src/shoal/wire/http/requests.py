@@ -122,6 +122,7 @@ class NewToken:
     uses: Optional[int] = None
     scopes: list[str] = field(default_factory=list)
     note: str = ""
+    ticket: bool = False  # of an enrolment of one use: what its pilot needs if it starts while the server is away
 
 
 @dataclass(frozen=True)

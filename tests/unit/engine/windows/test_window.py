@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from shoal.engine.commands import ReportSite
 from shoal.engine.pilots.mesh import peer_id
+from shoal.engine.windows.window import GUESTS_WITHIN
 from shoal.model.limits import WINDOW_HELD
+from shoal.wire.http.requests import AllocationChange, SiteStatus
 from shoal.wire.messages import Lease, Reply
 from tests.unit.engine.stand import FakePilot, Stand, good
 
@@ -22,10 +25,9 @@ class Site:
         self.window: dict[str, Lease] = {}
         self.seen = 0
 
-    def peer(self, at: int, **more: Any) -> FakePilot:
-        return self.stand.pilot(
-            bound=True, identity=f"host{at}", host=f"h{at}", tags={"peer": f"10.0.0.{at}:7000"}, **more
-        )
+    def peer(self, at: int, allocation: str = "") -> FakePilot:
+        tags = {"peer": f"10.0.0.{at}:7000", **({"allocation": allocation} if allocation else {})}
+        return self.stand.pilot(bound=True, identity=f"host{at}", host=f"h{at}", tags=tags)
 
     @property
     def leader(self) -> FakePilot:
@@ -169,12 +171,16 @@ def test_after_a_restart_what_members_began_counts_and_the_rest_is_ready_again_w
     for pilot in site.pilots:
         pilot.talk()
         pilot.talk()
+    assert site.stand.engine.state.windows["local", "ann"].closing, "one may come that the server never heard of"
+    site.stand.pass_time(GUESTS_WITHIN)
     assert not site.stand.engine.state.windows["local", "ann"].closing
     elements = [number(lease.attempt) for lease in begun]
     assert [site.stand.state(run, element) for element in elements] == ["running", "succeeded", "running"]
     assert {event.data["how"] for event in site.stand.events("task_adopted")} == {"begun by its site"}
     (back,) = site.stand.events("site_back")
-    assert back.data["begun"] == 3
+    assert (back.data["begun"], back.data["site"]) == (3, "local")
+    assert 0.0 < back.data["since"] <= back.data["until"] <= back.time
+    assert [event.data["ended"] for event in site.stand.events("task_adopted")] == [False, True, False]
     assert site.stand.sound()
     assert site.pilots[2].verdict(good(begun[2].attempt)) == "recorded"
     site.window.clear()
@@ -195,9 +201,34 @@ def test_what_is_done_and_will_be_reported_is_not_ready_again() -> None:
     for _ in range(3):
         for pilot in site.pilots:
             pilot.talk()
+    site.stand.pass_time(GUESTS_WITHIN)
     assert not site.stand.engine.state.windows["local", "ann"].closing
     assert site.stand.state(run, number(lease.attempt)) == "leased"
     assert site.pilots[0].verdict(good(lease.attempt)) == "recorded"
+
+
+def test_a_pilot_that_joined_by_a_ticket_keeps_what_it_began() -> None:
+    """The server hears of it for the first time after the other members have spoken [ADR 0065]."""
+    site = Site()
+    run = site.stand.submit({"array": "1-40"})
+    site.fill()
+    lease = next(iter(site.window.values()))
+    site.stand.restart()
+    for _ in range(3):
+        for pilot in site.pilots:
+            pilot.talk()
+    site.stand.pass_time(GUESTS_WITHIN - 1.0)
+    guest = site.peer(4)
+    begin(guest, lease)
+    guest.talk()
+    site.stand.pass_time(1.0)
+    for pilot in (*site.pilots, guest):
+        pilot.talk()
+    site.stand.pass_time(1.0)
+    assert site.stand.state(run, number(lease.attempt)) == "running"
+    assert guest.verdict(good(lease.attempt)) == "recorded"
+    (back,) = site.stand.events("site_back")
+    assert (back.data["begun"], back.data["released"]) == (1, len(site.window) - 1)
 
 
 def test_two_members_that_began_the_same_are_recorded_once() -> None:
@@ -230,6 +261,58 @@ def test_a_silent_site_keeps_its_window_for_a_while() -> None:
         site.stand.pass_time(20.0)
     assert site.stand.state(run, element) == "ready"
     assert site.stand.sound()
+
+
+def silent_site(*allocations: str) -> tuple[Site, int, int]:
+    """A site whose pilots, in these allocations, are silent: their window, a task of it, and its run."""
+    site = Site(0)
+    site.pilots = [site.peer(at, allocation=name) for at, name in enumerate(allocations, 1)]
+    run = site.stand.submit({"array": "1-40"})
+    site.fill()
+    return site, run, number(next(iter(site.window)))
+
+
+def say(site: Site, *ended: str, running: int = 0) -> None:
+    """What the provisioner reports of the site."""
+    changes = [AllocationChange("ended", name) for name in ended]
+    site.stand.do(ReportSite("ann", "local", SiteStatus("local", "slurm", running=running, changes=changes)))
+
+
+def lose_all(site: Site) -> None:
+    while site.stand.engine.state.pilots:
+        site.stand.pass_time(20.0)
+    site.stand.pass_time(1.0)
+
+
+def test_tasks_of_a_window_are_ready_at_once_when_the_batch_system_says_that_the_pilots_are_gone() -> None:
+    site, run, element = silent_site("a1", "a2", "a2")
+    lose_all(site)
+    say(site, "a1", running=2)
+    assert site.stand.state(run, element) == "leased", "those of a2 may go on"
+    say(site, "a2", running=1)
+    assert site.stand.state(run, element) == "ready"
+    assert site.stand.sound()
+
+
+def test_it_may_say_so_before_the_server_misses_the_pilots() -> None:
+    site, run, element = silent_site("a1", "a1")
+    say(site, "a1", running=1)
+    assert site.stand.state(run, element) == "leased"
+    lose_all(site)
+    site.stand.pass_time(0.1)
+    assert site.stand.state(run, element) == "ready"
+
+
+def test_that_nothing_runs_there_says_the_same_of_pilots_of_allocations_only() -> None:
+    """The word came to the server before it was restarted, or the provisioner was."""
+    site, run, element = silent_site("a1", "a2")
+    lose_all(site)
+    say(site)
+    assert site.stand.state(run, element) == "ready"
+    site, run, element = silent_site("a1", "")
+    lose_all(site)
+    say(site)
+    assert site.stand.state(run, element) == "leased", "one was started by hand"
 
 
 def test_of_a_site_whose_pilots_are_known_to_be_dead_nothing_is_kept() -> None:

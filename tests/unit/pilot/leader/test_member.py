@@ -220,3 +220,22 @@ def test_a_deadline_stays_until_it_is_handled() -> None:
             one.handle(Tick(), due)
             after = one.deadline(due)
             assert after is None or after > due
+
+
+def test_who_comes_while_the_server_is_away_bids_at_once_and_finds_its_leader_by_itself_once_it_knows_members() -> None:
+    """[ADR 0065]."""
+    one = member()
+    one.come_without_server(AWAY)
+    one.handle(Named(Leadership(TERM, OTHER, "2:1")), AWAY)
+    assert one.is_cut_off(AWAY)
+    one.handle(Answered(THIRD, Follow(0, 1, 0), Lead(TERM + 1, THIRD, "3:1")), AWAY)
+    assert (one.term, one.leader, one.is_placed) == (TERM + 1, THIRD, False), "who was said to lead had died"
+    one.handle(Answered(OTHER, Follow(0, 1, 0), Lead(TERM, OTHER, "2:1")), AWAY)
+    assert one.leader == THIRD, "that was an older one"
+    entries = [Entry(1, MEMBER, THIRD, "3:1"), Entry(2, MEMBER, ME, "1:1")]
+    asked = Follow(TERM + 1, one._seq, 0)
+    one.handle(Answered(THIRD, asked, Lead(TERM + 1, THIRD, "3:1", entries, 2)), AWAY)
+    knows_members = one.is_placed
+    assert knows_members
+    for at in range(1, 200):
+        assert not of(Start, one.handle(Tick(), AWAY + at / 10)), "alone it is no majority"

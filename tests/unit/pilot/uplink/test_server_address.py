@@ -19,10 +19,13 @@ from shoal.model.errors import BadInput
 from shoal.model.file_names import PILOT_PIDS
 from shoal.pilot.host import memfd
 from shoal.pilot.uplink import tls
-from shoal.pilot.uplink.server_address import NoServerAddress, ServerAddress, check_url, read_join
+from shoal.pilot.uplink.left_addresses import LeftAddresses
+from shoal.pilot.uplink.server_address import NoServerAddress, ServerAddress, check_url, read_join, read_join_file
 from shoal.pilot.uplink.tls import WrongServer
+from shoal.wire import codec
 from shoal.wire.http.connection import send
 from shoal.wire.join import SERVER_NAME, Join
+from shoal.wire.messages import Neighbour, Registered, Ticket
 from tests.unit.pilot.small_server import DAY, Authority, Request, Response, SmallServer, TlsHttp, padded_authority
 
 TOKEN = credentials.make(credentials.ENROL, "e" * 43)
@@ -125,6 +128,48 @@ def test_a_join_string_may_be_in_a_file(tmp_path: Path) -> None:
     with pytest.raises(BadInput) as caught:
         read_join(None, str(tmp_path / "join"))
     assert TOKEN[:20] not in str(caught.value)
+
+
+# --- a server that moved
+def moved(tmp_path: Path, join: Join, *left: str) -> ServerAddress:
+    """A pilot at whose site these addresses were left."""
+    for address in reversed(left):
+        others = LeftAddresses(join, shared=str(tmp_path))
+        others.start()
+        others.leave(address)
+        others.wait(30.0)
+    found = LeftAddresses(join, shared=str(tmp_path))
+    found.start()
+    where = ServerAddress(join=join, left=found)
+    with pytest.raises(OSError, match="refused"):
+        where.connect(5.0)
+    found.wait(30.0)
+    return where
+
+
+def test_a_server_that_moved_is_found_where_its_address_was_left(
+    start: Start, authority: Authority, tmp_path: Path
+) -> None:
+    server, gone = start(), start()
+    gone.close()
+    join = Join((f"127.0.0.1:{gone.port}",), authority.fingerprint, TOKEN)
+    where = moved(tmp_path, join, f"127.0.0.1:{server.port}")
+    assert ask(where) == 200
+    assert where.nearest.endswith(f":{server.port}")
+
+
+def test_a_lie_among_them_costs_a_connection_and_nothing_else(
+    start: Start, authority: Authority, tmp_path: Path
+) -> None:
+    """Whether or not we have met our server before [security S2]."""
+    liar, server, gone = start(Authority().pem, authority=Authority()), start(), start()
+    gone.close()
+    join = Join((f"127.0.0.1:{gone.port}",), authority.fingerprint, TOKEN)
+    where = moved(tmp_path, join, f"127.0.0.1:{liar.port}", f"127.0.0.1:{server.port}")
+    assert ask(where) == 200
+    where.forget(where.nearest)
+    assert ask(where) == 200
+    assert not any("Authorization" in str(request) for request in liar.requests)
 
 
 # --- whom to believe
@@ -314,3 +359,26 @@ def test_a_pilot_whose_server_died_before_it_took_note_of_it_ends(tmp_path: Path
     finally:
         os.close(read)
     assert ended == ([] if is_noted else ["now"])
+
+
+def test_a_ca_certificate_of_a_ticket_counts_only_with_the_fingerprint_of_the_join_string(authority: Authority) -> None:
+    """[ADR 0065; security S2]."""
+    trust = tls.Trust()
+    for pem in (Authority().pem.decode(), "", "no certificate"):
+        with pytest.raises(WrongServer):
+            trust.vouch(pem, authority.fingerprint)
+    trust.vouch(authority.pem.decode(), authority.fingerprint)
+    trust.connection("127.0.0.1", 1, authority.fingerprint, 1.0, False)  # it has nothing to fetch
+
+
+def test_a_ticket_may_follow_the_join_string(tmp_path: Path) -> None:
+    join, file = Join(("box:1",), "a" * 64, TOKEN), tmp_path / "join"
+    registered = Registered(
+        "", "", 1, 10.0, 60.0, 900.0, 720.0, 10.0, 600.0, 86_400.0, neighbours=[Neighbour("a", "b:1")]
+    )
+    ticket = Ticket(registered, "PEM")
+    file.write_text(f"{join}\n{codec.encode(ticket).decode()}\n")
+    assert read_join_file(None, str(file)) == (join, ticket)
+    for odd in ("", "\n", "{}", "no ticket", '{"registered": 1, "authority": ""}'):
+        file.write_text(f"{join}\n{odd}")
+        assert read_join_file(None, str(file)) == (join, None)

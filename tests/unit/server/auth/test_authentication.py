@@ -665,3 +665,15 @@ def test_an_endless_row_of_tokens_is_refused(place: Place) -> None:
     for _ in range(MAX_LINEAGE - 1):
         _, secret = made_with(place, secret)
     refused(lambda: made_with(place, secret), Conflict, "too_many")
+
+
+def test_a_ticket_goes_with_an_enrolment_of_one_pilot_and_is_known_by_it(place: Place) -> None:
+    """[ADR 0065]."""
+    for asked in ({"kind": SUBMIT}, {"kind": ENROL}, {"kind": ENROL, "uses": 2}):
+        refused(lambda asked=asked: place.mint("anna", ticket=True, **asked), BadInput, "range")  # type: ignore[misc]
+    row, _ = place.mint("anna", kind=ENROL, uses=1, site="box", ticket=True)
+    many, _ = place.mint("anna", kind=ENROL, site="box")
+    assert place.access.ticket_holders([row.token, many.token, "t0"]) == (("box", "anna", row.token),)
+    assert place.access.ticket_holders() == ()
+    place.access.revoke(place.caller("anna"), Revoke([row.token, many.token]), NOW)
+    assert place.access.ticket_holders() == (("box", "anna", row.token),)
