@@ -25,7 +25,7 @@ def around(files: Mapping[str, str], env: Mapping[str, str] | None = None) -> Su
     def match(pattern: str, kind: str) -> Sequence[str]:
         return sorted(name for name in files if fnmatch(name, pattern)) if kind != "dirs" else []
 
-    return Surroundings(read, lambda name: name in files, match, env or {}, folder="/home/ann/work")
+    return Surroundings(read, lambda name: name in files, match, env or {}, folder="/data/a")
 
 
 def read(dag: str, **files: str) -> Workflow:

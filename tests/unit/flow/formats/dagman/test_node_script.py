@@ -79,7 +79,7 @@ def test_a_directory_that_comes_back_again_is_filled_up_and_not_put_into_itself(
 
 def test_a_file_outside_of_the_directory_comes_back_under_its_last_name(tmp_path: Path) -> None:
     """users-manual/file-transfer.rst, Example 6: "The output file /tmp/out1 is transferred back to the job's initial working
-    directory as /scratch/test/out1"."""
+    directory" under its last name."""
     (tmp_path / "here").mkdir()
     out = f"{tmp_path}/out1"
     job = Job(["/bin/sh", "-c", f"echo 1 >{out}"], {}, boxed=[], returned=[(out, "")])

@@ -76,12 +76,12 @@ def test_a_program_is_seen_from_where_the_run_is_submitted_whatever_its_initiald
     """users-manual/file-transfer.rst, File Paths for File Transfer: "The expected location of the executable is not affected by
     the initialdir command." """
     files = {"a_sub": "executable = prog.sh\ninitialdir = $(D)\nqueue\n", "prog_sh": ""}
-    assert table('JOB A a.sub\nVARS A D="/scratch/run1"\n', **files)["command"] == ["/home/ann/work/prog.sh"]
+    assert table('JOB A a.sub\nVARS A D="/data/a/run1"\n', **files)["command"] == ["/data/a/prog.sh"]
     assert table('JOB A a.sub\nVARS A D="run1"\n', **files)["command"] == ["../prog.sh"]
-    below = {"a_sub": "executable = bin/prog\ninitialdir = /scratch\nqueue\n"}
-    assert table("JOB A a.sub\n", **below)["command"] == ["/home/ann/work/bin/prog"]
+    below = {"a_sub": "executable = bin/prog\ninitialdir = /data/p\nqueue\n"}
+    assert table("JOB A a.sub\n", **below)["command"] == ["/data/a/bin/prog"]
     found = vertices("JOB A a.sub DIR sub\n", frozenset(), **{"sub/a_sub": below["a_sub"]}).vertices
-    assert found[0].table["command"] == ["/home/ann/work/sub/bin/prog"]
+    assert found[0].table["command"] == ["/data/a/sub/bin/prog"]
 
 
 def test_a_directory_is_where_the_job_runs_and_its_files_are() -> None:
