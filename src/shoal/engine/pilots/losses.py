@@ -116,6 +116,7 @@ def lose(state: State, pilot: Pilot, why: str, counts: bool = True) -> None:
     `counts`: it may have been one of its tasks that ended it. Which of them had begun is not known, since a task that
     kills its pilot at once does so before any report: each one that it held is suspected [promise I11].
     """
+    windows.note_lost(state, pilot)
     carve_all(state, pilot.chunks.values())
     is_alone = len(pilot.live) == 1
     for attempt in list(pilot.live.values()):

@@ -43,6 +43,7 @@ class SiteWindow:
     ended: dict[str, None] = field(default_factory=dict)  # allocations that are over, by the word of their batch system
     adopted: int = 0  # attempts that members had begun, since this leader was named
     alone_since: float = math.inf  # when its members were heard last, before they were missed or the server was away
+    copies_until: float = float("-inf")  # until when members may deliver what a dead one finished while they were alone
     back_at: float = 0.0  # when it was heard first of an attempt that they had begun
 
     def note_adopted(self, attempt: AttemptId, now: float) -> None:

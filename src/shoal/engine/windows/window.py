@@ -37,6 +37,7 @@ LOOK_EVERY = 0.2  # seconds between two looks at a window, which cost more with 
 GUESTS_WITHIN = (
     7.0  # seconds after a restart in which pilots come that joined by a ticket: they try each 5 s [ADR 0065]
 )
+COPIES_BEATS = 3.0  # two, and one in which they travel
 MOST_CLASSES = 50  # of one owner that are looked at
 MOST_PASSED_OVER = 100  # arrays of a class that are looked at and may not enter
 REPLY_BYTES = 1 << 20  # of leases in one reply
@@ -255,6 +256,14 @@ def note_silent(state: State, pilot: Pilot) -> None:
         window.alone_since = min(window.alone_since, pilot.seen)
 
 
+def note_lost(state: State, pilot: Pilot) -> None:
+    """A member is given up. If that was while its site was alone, others have its reports, and deliver them two beats after
+    they met the server again [promise I18]: until then nobody knows what of the window is done."""
+    window = state.windows.get(mesh_of(pilot))
+    if window is not None and pilot.mesh and window.closing and math.isfinite(window.alone_since):
+        window.copies_until = state.now + COPIES_BEATS * state.timing.beat
+
+
 def note_back(state: State, pilot: Pilot) -> None:
     """A pilot registered that was another before."""
     window = state.windows.get(mesh_of(pilot))
@@ -307,7 +316,7 @@ def _forget(state: State, window: SiteWindow) -> None:
 def _is_settled(state: State, mesh: Mesh, window: SiteWindow) -> bool:
     """True if it is known of all tasks of former windows whether somebody began them, or nothing will be known."""
     living = list(members(state, mesh))
-    if living and state.now < _guests_until(state):
+    if living and state.now < max(_guests_until(state), window.copies_until):
         return False
     if any(pilot.name not in window.spoken and _is_led(window, pilot) for pilot in living):
         return False
@@ -346,5 +355,6 @@ def next_look(state: State) -> float | None:
     times = [
         one.since + WINDOW_HELD for window in state.windows.values() if window.closing for one in window.silent.values()
     ]
-    times += [_guests_until(state)] if any(window.closing for window in state.windows.values()) else []
+    closing = [window for window in state.windows.values() if window.closing]
+    times += [max(_guests_until(state), window.copies_until) for window in closing]
     return min((time for time in times if time > state.now), default=None)

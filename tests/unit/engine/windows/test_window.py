@@ -6,7 +6,7 @@ from typing import Any
 
 from shoal.engine.commands import ReportSite
 from shoal.engine.pilots.mesh import peer_id
-from shoal.engine.windows.window import GUESTS_WITHIN
+from shoal.engine.windows.window import COPIES_BEATS, GUESTS_WITHIN
 from shoal.model.limits import WINDOW_HELD
 from shoal.wire.http.requests import AllocationChange, SiteStatus
 from shoal.wire.messages import Lease, Reply
@@ -229,6 +229,26 @@ def test_a_pilot_that_joined_by_a_ticket_keeps_what_it_began() -> None:
     assert guest.verdict(good(lease.attempt)) == "recorded"
     (back,) = site.stand.events("site_back")
     assert (back.data["begun"], back.data["released"]) == (1, len(site.window) - 1)
+
+
+def test_nothing_is_ready_again_before_the_others_may_have_delivered_what_a_dead_member_finished() -> None:
+    site = Site()
+    run = site.stand.submit({"array": "1-40"})
+    site.fill()
+    element = number(next(iter(site.window)))
+    site.stand.commit()
+    site.stand.crash()
+    for pilot in site.pilots[:2]:
+        pilot.talk()
+    site.stand.pass_time(GUESTS_WITHIN)
+    site.stand.bury(site.pilots[2])
+    for pilot in site.pilots[:2]:
+        pilot.talk()
+        pilot.talk()
+    site.stand.pass_time(COPIES_BEATS * site.stand.timing.beat - 1.0)
+    assert site.stand.state(run, element) == "leased"
+    site.stand.pass_time(1.0)
+    assert site.stand.state(run, element) == "ready" and site.stand.sound()
 
 
 def test_two_members_that_began_the_same_are_recorded_once() -> None:
