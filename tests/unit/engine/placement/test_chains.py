@@ -8,10 +8,11 @@ import pytest
 
 from shoal.engine.commands import Accept, Submit
 from shoal.engine.matching.classes import Sample
+from shoal.engine.matching.prefetch import unbegun
 from shoal.engine.placement.chains import divide, gather, parents_of
 from shoal.model.ids import TaskId, parse_attempt
 from shoal.wire.chunk import names, part
-from shoal.wire.messages import Batch, Held, Lease, Reply, Verdict
+from shoal.wire.messages import PROTOCOL, Batch, Held, Lease, Reply, Verdict
 from shoal.wire.submission import parse_submission
 from tests.unit.engine.stand import FakePilot, Stand, back, bad, good
 
@@ -151,6 +152,38 @@ def test_a_chain_that_shows_no_results_of_others_is_sent_before_its_commit() -> 
     assert lease.count == 4 and not stand.last.answers[0].durable
     ask(pilot, batches=[batch_of(lease)])
     assert stand.last.answers[-1].reply.leases and stand.last.answers[-1].durable
+
+
+def test_what_goes_first_is_sent_before_what_a_pilot_holds_of_a_chain() -> None:
+    stand = Stand()
+    submit(stand, tables(4, 20), mean=0.001)
+    pilot = proven(stand)
+    leases = ask(pilot).leases
+    assert sum(lease.count for lease in leases) == 80
+    urgent = submit(stand, [{**CALL, "priority": 5.0, "function": "gAV="}], mean=1.0)
+    (lease,) = ask(pilot, *leases).leases
+    assert parse_attempt(lease.attempt).run == urgent and lease.precedence > 0 and stand.sound()
+
+
+def test_what_is_not_begun_of_a_chain_is_taken_back_from_its_end() -> None:
+    stand = Stand()
+    run = submit(stand, tables(1, 20), mean=0.001)
+    pilot, state = proven(stand), stand.engine.state
+    (lease,) = ask(pilot).leases
+    stand.pass_time(2.0)
+    found = unbegun(state, state.pilots[pilot.name])
+    assert [one.part.tasks for one in found] == [20]
+    reports = [back(name) for name in names(lease)[15:]]
+    ask(pilot, part(lease, 0, 15), reports=reports)
+    assert [stand.state(run, e) for e in (15, 16, 20)] == ["leased", "waiting", "waiting"] and stand.sound()
+    ask(pilot, batches=[batch_of(part(lease, 0, 15))])
+    assert stand.state(run, 16) == "leased" and stand.sound()
+
+
+def test_a_pilot_of_the_last_protocol_gets_single_calls() -> None:
+    stand = Stand()
+    submit(stand, tables(3, 4))
+    assert {lease.count for lease in ask(proven(stand, protocol=PROTOCOL - 1)).leases} == {1}
 
 
 # --- what fails
