@@ -414,6 +414,8 @@ TASK_EDGES: dict[tuple[str, str], str] = {
     ("ready", "cancelled"): "cancel",
     ("leased", "running"): "the pilot starts it",
     ("leased", "ready"): "given back, or the pilot is lost",
+    ("leased", "waiting"): "the same, of one leased behind its parents",
+    ("running", "waiting"): "the same, of one leased behind its parents",
     ("leased", "cancelled"): "cancel",
     ("running", "succeeded"): "exit code 0",
     ("running", "failed"): "no retries left, or poison",

@@ -5,14 +5,17 @@ from __future__ import annotations
 import importlib
 import subprocess
 import time
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from bench.peers.processes import resident_mb, settled_mb
-from bench.peers.system import LONG, SHORT, Case, Figures, System
+from bench.peers.system import CHAINED, FAN, LONG, SHORT, Case, Figures, System
 from bench.peers.timing import (
     SLOTS,
+    chains,
+    fan,
     hold,
     noop,
     queued,
@@ -22,6 +25,7 @@ from bench.peers.timing import (
     round_trips,
     run_true,
     since_start,
+    step,
 )
 
 
@@ -60,6 +64,16 @@ def round_trip(count: int) -> Figures:
 def round_trip_command(count: int) -> Figures:
     client = warm(cluster())
     return round_trips(count, lambda: client.submit(run_true, pure=False).result())
+
+
+def dag_fan(_: int) -> Figures:
+    client = warm(cluster())
+    return fan(partial(client.submit, step, pure=False), client.gather)
+
+
+def dag_chains(_: int) -> Figures:
+    client = warm(cluster())
+    return chains(partial(client.submit, step, pure=False), client.gather)
 
 
 def cold_start(_: int) -> Figures:
@@ -108,6 +122,8 @@ SYSTEMS = (
             Case("round_trip", 300, round_trip),
             Case("round_trip_command", 200, round_trip_command, "a function that calls subprocess.call"),
             Case("cold_start", 1, cold_start, "a call"),
+            Case("dag_fan", 1, dag_fan, FAN),
+            Case("dag_chains", 1, dag_chains, CHAINED),
             Case("short_queue", SHORT, queue),
             Case("long_queue", LONG, queue, "memory: the scheduler, and the client"),
         ),

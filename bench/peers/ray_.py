@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.peers.processes import descendants, resident_mb, settled_mb
-from bench.peers.system import LONG, SHORT, Case, Figures, System
+from bench.peers.system import CHAINED, FAN, LONG, SHORT, Case, Figures, System
 from bench.peers.timing import (
     SLOTS,
+    chains,
+    fan,
     hold,
     noop,
     queued,
@@ -21,6 +23,7 @@ from bench.peers.timing import (
     round_trips,
     run_true,
     since_start,
+    step,
 )
 
 
@@ -71,6 +74,18 @@ def round_trip_command(count: int) -> Figures:
     return round_trips(count, lambda: ray.get(call.remote()))
 
 
+def dag_fan(_: int) -> Figures:
+    ray = warm()
+    call = ray.remote(step)
+    return fan(call.remote, ray.get)
+
+
+def dag_chains(_: int) -> Figures:
+    ray = warm()
+    call = ray.remote(step)
+    return chains(call.remote, ray.get)
+
+
 def cold_start(_: int) -> Figures:
     ray = node()
     ray.get(ray.remote(noop).remote())
@@ -101,6 +116,8 @@ SYSTEMS = (
             Case("round_trip", 300, round_trip),
             Case("round_trip_command", 200, round_trip_command, "a function that calls subprocess.call"),
             Case("cold_start", 1, cold_start, "a call"),
+            Case("dag_fan", 1, dag_fan, FAN),
+            Case("dag_chains", 1, dag_chains, CHAINED),
             Case("short_queue", SHORT, queue),
             Case(
                 "long_queue", LONG, queue, "memory: raylet and GCS, and the client, Ray's driver, which has the queue"

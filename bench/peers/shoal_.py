@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from bench.peers.processes import resident_mb, settled_mb
-from bench.peers.system import LONG, SHORT, Case, Figures, System
+from bench.peers.system import CHAIN, CHAINED, CHAINS, FAN, LONG, SHORT, WIDE, Case, Figures, System
 from bench.peers.timing import (
     SLOTS,
     hold,
@@ -97,6 +97,34 @@ def cold_start_call(_: int) -> Figures:
     return since_start()
 
 
+def workflow(shape: str) -> Figures:
+    """Calls that wait for others, submitted as one workflow: each is a task of its own with its row and its event."""
+    exp_dag = importlib.import_module("bench.exp_dag")
+    dag = importlib.import_module("shoal.flow.dag")
+    warm_executor()
+    server = client()
+    warm = server.submit(
+        {**dag.document(dag.build(exp_dag.fan())), "cwd": "/"}
+    )  # a pilot knows then how long they take
+    wait_until_over(server, warm["run"])
+    vertices = getattr(exp_dag, shape)()
+
+    def all_of() -> None:
+        run = server.submit({**dag.document(dag.build(vertices)), "cwd": "/"})["run"]
+        wait_until_over(server, run)
+
+    return {"per_s": (WIDE + 2 if shape == "fan" else CHAINS * CHAIN) / seconds_of(all_of)}
+
+
+def wait_until_over(server: Any, run: str) -> None:
+    """Wait for the end of a run, all of whose tasks must have succeeded."""
+    while not any(server.pages(run, wait=5.0, kinds=("run_finished",))):
+        pass
+    counts = row_of(server, run)["counts"]
+    if counts["succeeded"] != sum(counts.values()):
+        raise RuntimeError(f"{run}: {counts}")
+
+
 def row_of(server: Any, run: str) -> dict[str, Any]:
     """A run as it is listed, without its tasks and calls: to ask for those would cost the server what is measured."""
     return next(dict(row) for row in server.runs()["runs"] if row["run"] == run)
@@ -179,6 +207,8 @@ SYSTEMS = (
             Case("round_trip_command", 200, round_trip_command, "submitted and awaited over HTTP"),
             Case("cold_start", 1, cold_start, "`shoal run -- true`, a command"),
             Case("cold_start_call", 1, cold_start_call, "the first call of an Executor"),
+            Case("dag_fan", 1, lambda _: workflow("fan"), FAN),
+            Case("dag_chains", 1, lambda _: workflow("chains"), CHAINED),
             Case("short_queue", SHORT, queue),
             Case("long_queue", LONG, queue, "memory: the server, and the client"),
             Case("short_queue_commands", SHORT, queue_commands, "distinct commands"),

@@ -17,7 +17,11 @@ MEASURES = (
     "long_queue",
     "short_queue_commands",
     "long_queue_commands",
+    "dag_fan",
+    "dag_chains",
 )
+WIDE, CHAINS, CHAIN = 5_000, 50, 100  # of workflows: calls between two; chains, and calls in each
+FAN, CHAINED = f"1-{WIDE:,}-1 calls", f"{CHAINS} chains of {CHAIN} calls"
 SHORT, LONG = 1_000, 100_000  # tasks that wait in a short and in a long queue
 
 # Ends of names, the longer ones first.

@@ -7,8 +7,9 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from bench.peers.system import Figures
+from bench.peers.system import CHAIN, CHAINS, WIDE, Figures
 
 SLOTS = 2  # tasks at a time, in every system
 STARTED = "BENCH_STARTED"  # when the harness started this process, in seconds since the epoch
@@ -20,6 +21,10 @@ RELEASE = "release"  # the file for which the tasks in front of a queue wait
 
 def noop(_: object = None) -> None:
     """The function that every system calls. It is in a module, so systems may send its name or its code."""
+
+
+def step(*_: object) -> None:
+    """The same behind others: it is given what they returned."""
 
 
 def run_true(_: object = None) -> int:
@@ -62,6 +67,29 @@ def seconds_of(work: Callable[[], object]) -> float:
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
+
+
+def fan(submit: Callable[..., Any], wait: Callable[[Any], object]) -> Figures:
+    """Tasks per second of one call before many before one; `submit` calls `step` behind the calls that it is given."""
+
+    def all_of() -> None:
+        first = submit()
+        wait(submit(*[submit(first) for _ in range(WIDE)]))
+
+    return {"per_s": (WIDE + 2) / seconds_of(all_of)}
+
+
+def chains(submit: Callable[..., Any], wait: Callable[[Any], object]) -> Figures:
+    """Tasks per second of chains of calls, each of which waits for the one before it."""
+
+    def all_of() -> None:
+        ends: list[Any] = [[] for _ in range(CHAINS)]
+        for _ in range(CHAIN):
+            ends = [[submit(*end)] for end in ends]
+        for (end,) in ends:
+            wait(end)
+
+    return {"per_s": CHAINS * CHAIN / seconds_of(all_of)}
 
 
 def rate(count: int, work: Callable[[], object]) -> Figures:

@@ -18,6 +18,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -1042,3 +1043,22 @@ def test_a_host_without_cloudpickle_gives_such_functions_back(world: World) -> N
     )  # fmt: skip
     assert (report.outcome, report.cause) == ("returned", "host_unfit")
     assert f"{OLDEST} on this host has no cloudpickle" in report.message and "python=" in report.message
+
+
+# --- chains: calls that wait for others of their lane [ADR 0064]
+def test_behind_a_call_of_a_chain_that_did_not_succeed_none_begins(world: World) -> None:
+    def touch(path: str, fails: bool) -> None:
+        Path(path).touch()
+        if fails:
+            raise ValueError("no")
+
+    paths = [world.folder / f"touched{n}" for n in range(4)]
+    lease = world.lease(touch, [(str(path), at == 1) for at, path in enumerate(paths)])
+    lease = replace(lease, parents=[[], [11, 12], [12, 13], [11, 12]])
+    world.runners.start(lease)
+    reports = world.finish(lease)
+    assert [report.outcome for report in reports] == ["succeeded", "failed"], (
+        "the others are for the agent to decide about"
+    )
+    assert [path.exists() for path in paths] == [True, True, False, False]
+    assert world.values(os.getpid, [()]) and len(world.processes()) <= 2, "the runner was not harmed"

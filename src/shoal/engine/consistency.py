@@ -85,7 +85,7 @@ def _bound(run: Run, arrays: list[Array], bound: RunBound) -> list[str]:
     found: dict[int, tuple[Lane, int]] = {}
     alone = 0
     for array in arrays:
-        parts = [(chunk.lane, len(chunk.left)) for chunk in array.chunks]
+        parts = [(chunk.lane, _size(chunk.left_of(array))) for chunk in array.chunks]
         parts += [(task.lane, 1) for task in array.tasks.values() if task.live]
         for lane, count in parts:
             if lane is None:
@@ -100,13 +100,20 @@ def _bound(run: Run, arrays: list[Array], bound: RunBound) -> list[str]:
     return wrong
 
 
+def _size(ranges: list[tuple[int, int]]) -> int:
+    return sum(high - low for low, high in ranges)
+
+
 def _array(state: State, array: Array) -> list[str]:
     wrong: list[str] = []
     name = f"r{array.run.number}[{array.first}+{array.count}]"
     live = RangeSet([(e, e + 1) for e, t in array.tasks.items() if t.live])
     for chunk in array.chunks:
-        wrong += [f"{name}: element {e} is in a chunk and elsewhere" for e in chunk.left if e in live]
-        for low, high in chunk.left.ranges():
+        wrong += [
+            f"{name}: element {e} is in a chunk and elsewhere"
+            for low, high in chunk.left_of(array) for e in range(low, high) if e in live
+        ]  # fmt: skip
+        for low, high in chunk.left_of(array):
             live.add_range(low, high)
         holder = state.pilots.get(chunk.pilot)
         if not chunk.left or holder is None or chunk not in holder.chunks.values():
@@ -181,7 +188,7 @@ def _pilots(state: State) -> list[str]:
                 lent += live.needs.cores if live.lends else 0
         for chunk in pilot.chunks.values():
             free = take(free, chunk.array.spec.needs, len(chunk.left))
-            if chunk not in chunk.array.chunks:
+            if not all(chunk in array.chunks for array in chunk.arrays):
                 wrong.append(f"{pilot.name}: holds a chunk that its array does not know")
         if pilot.chunked != sum(len(chunk.left) for chunk in pilot.chunks.values()):
             wrong.append(f"{pilot.name}: {pilot.chunked} elements in chunks counted")
@@ -223,8 +230,9 @@ def _accounting(state: State) -> list[str]:
                     if attempt.needs.licences:
                         licences.update(dict(attempt.needs.licences))
             for chunk in array.chunks:
-                cores[run.owner, state.pilots[chunk.pilot].site] += needs.cores * len(chunk.left)
-                licences.update({name: count * len(chunk.left) for name, count in needs.licences})
+                count = _size(chunk.left_of(array))
+                cores[run.owner, state.pilots[chunk.pilot].site] += needs.cores * count
+                licences.update({name: each * count for name, each in needs.licences})
     counted = state.accounting.ledger.counts()
     for name, found, kept in (
         ("cores by owner and site", cores, counted.running),

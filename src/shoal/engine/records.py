@@ -8,7 +8,7 @@ that have a row: live ones, and ready ones with a history. Nothing finished is k
 from __future__ import annotations
 
 import json
-from bisect import bisect_right, insort_right
+from bisect import bisect_left, bisect_right, insort_right
 from collections import OrderedDict, deque
 from collections.abc import Sized
 from dataclasses import field, replace
@@ -173,6 +173,17 @@ class Chunk:
     precedence: int = 0  # as in its lease
     is_ahead: bool = False  # no slot was free for it when it was leased
     lane: Lane | None = None
+    several: list[Array] = field(default_factory=list)  # of a chain's: all arrays of its elements [ADR 0064]
+
+    @property
+    def arrays(self) -> list[Array]:
+        """The arrays of its elements, in order."""
+        return self.several or [self.array]
+
+    def left_of(self, array: Array) -> list[tuple[int, int]]:
+        """Those elements of an array that are still in it, as ranges."""
+        low, high = array.first, array.first + array.count
+        return [(max(low, one), min(high, end)) for one, end in self.left.ranges() if one < high and end > low]
 
     def attempt(self, element: int) -> AttemptId:
         """The attempt of one of its elements."""
@@ -433,6 +444,10 @@ class Run:
             return None
         array = self.arrays[at]
         return array if element < array.first + array.count else None
+
+    def arrays_of(self, low: int, high: int) -> list[Array]:
+        """The arrays that elements low .. high - 1 belong to, in order."""
+        return self.arrays[bisect_right(self.firsts, low) - 1 : bisect_left(self.firsts, high)]
 
     @property
     def is_planning(self) -> bool:

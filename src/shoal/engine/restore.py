@@ -234,23 +234,26 @@ def _pilot(row: PilotRow, now: float) -> Pilot:
 
 def _chunk(state: State, row: ChunkRow) -> None:
     """Elements leased together: those that are neither final nor have a row of their own are still with their pilot."""
-    array = state.runs[row.run].array_of(row.low)
-    assert array is not None
-    left = RangeSet([(row.low, row.high)])
-    for low, high in array.done.ranges():
-        left.remove_range(low, high)
-    for element in array.tasks:
-        left.remove(element)
+    arrays = state.runs[row.run].arrays_of(row.low, row.high)
+    array, left = arrays[0], RangeSet([(row.low, row.high)])
+    for one in arrays:
+        for low, high in one.done.ranges():
+            left.remove_range(low, high)
+        for element in one.tasks:
+            left.remove(element)
     chunk = Chunk(array, row.low, row.high, row.number, row.incarnation, row.pilot, row.leased, 0, left)
     pilot = state.pilots.get(row.pilot)
     if not left:
         return
     assert pilot is not None  # when a pilot goes, everything in its chunks gets a row, in the same transaction
-    for low, high in left.ranges():
-        array.take_todo(low, high)
     if array.bound is not None and array.spec.function:
         chunk.lane = Lane(str(chunk.attempt(row.low)))
-    array.count_live(len(left), chunk.lane)
+    if len(arrays) > 1:
+        chunk.several = arrays
+    for one in arrays:
+        for low, high in chunk.left_of(one):
+            one.take_todo(low, high)
+            one.count_live(high - low, chunk.lane)
     enter(state, chunk, pilot)
 
 

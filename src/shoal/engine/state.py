@@ -400,9 +400,9 @@ class State:
                 self.accounting.tree.rest(owner, self.now)
 
     def back_to_ready(self, task: Task) -> None:
-        """The task has no live attempt and shall run again."""
+        """The task has no live attempt and shall run again; one of a chain may have to wait for its parents once more."""
         array = task.array
-        advance(task, TaskState.READY)
+        advance(task, TaskState.WAITING if array.waiting else TaskState.READY)
         array.count_live(-1, task.lane)
         task.lane = None
         array.put_todo(task.element, task.element + 1)

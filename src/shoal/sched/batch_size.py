@@ -11,6 +11,7 @@ MOST_AHEAD = 1_000  # tasks, however short they are: what an answer brings in a 
 PIECE = 0.02  # seconds of calls that a runner gets at once: what has begun cannot be taken back
 LEAST_PIECE = 0.002  # seconds of calls that are not worth being shared between slots
 FIRST_PIECE = 4  # calls, while it is not known how long they take
+CHAIN = 0.1  # seconds of calls in a lane of a chain: for so long nobody else gets what becomes ready in it
 TURN = 0.1  # seconds of short tasks that an owner gets before it is the next one's turn
 SLOW = 3.0  # times the mean that a task runs before it gets a second copy, and
 SLOW_LEAST = 2.0  # seconds
@@ -32,6 +33,18 @@ def ahead(mean: Optional[float], slots: int, ready: int, all_slots: int) -> int:
 def lane_size(mean: float, ready: int, lanes: int) -> int:
     """How many short calls go to a pilot as one of so many lanes: each is made when the one before it has ended."""
     return max(1, min(int(AHEAD / max(mean, 1e-6)), -(-ready // max(1, lanes)), MOST_AHEAD))
+
+
+def chain_size(mean: Optional[float], slots: int) -> int:
+    """How many calls of a chain a pilot may get at once; `mean` is how long they take on it."""
+    if mean is None or slots < 1:
+        return 0
+    return min(int(slots * CHAIN / max(mean, 1e-6)), MOST_AHEAD)
+
+
+def chain_lanes(work: float, slots: int) -> int:
+    """Into how many lanes a chain of so many seconds is divided: as many as there are slots, but none that is over at once."""
+    return max(1, min(slots, int(work / LEAST_PIECE)))
 
 
 def turn(mean: Optional[float]) -> int:

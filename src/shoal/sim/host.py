@@ -402,7 +402,7 @@ class Host:
     def _report_call(self, payload: Payload, calls: Lease, report: Report) -> None:
         """The runner's report of a call. A call that was killed ended its runner too: the calls after it never began."""
         last = payload.at + 1 == calls.count
-        stopped = report.message in ("stopped", "killed")
+        stopped = report.message in ("stopped", "killed") or (bool(calls.parents) and report.outcome != "succeeded")
         batch = None
         if report.outcome == "succeeded":
             batch = Batch(report.attempt, 1, [payload.started], [report.duration], result=["gAU="])

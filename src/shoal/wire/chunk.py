@@ -45,6 +45,7 @@ def part(lease: Lease, low: int, high: int) -> Lease:
         count=high - low,
         params=lease.params[low:high],
         calls=lease.calls[low:high],
+        parents=lease.parents[low:high],
     )
 
 
@@ -123,7 +124,7 @@ def single(lease: Lease, at: int = 0) -> Lease:
     if not lease.params:  # nothing has holes: only what is made for this element differs
         return altered(
             lease, attempt=attempt, env=own_env(lease, at), count=1, seed=None,
-            calls=lease.calls[at : at + 1],
+            calls=lease.calls[at : at + 1], parents=lease.parents[at : at + 1],
         )  # fmt: skip
     params = lease.params[at]
 
@@ -150,6 +151,7 @@ def single(lease: Lease, at: int = 0) -> Lease:
         params=[],
         seed=None,
         calls=lease.calls[at : at + 1],
+        parents=lease.parents[at : at + 1],
     )
 
 

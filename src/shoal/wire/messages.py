@@ -16,7 +16,7 @@ SINCE: dict[str, dict[str, int]] = {
         "proof": 5, "precedence": 5, "checkpoint_every": 5, "stdout": 5, "stderr": 5, "stdin_data": 5, "max_output": 5,
         "visible": 5, "content": 5, "kept": 5, "finalizer": 5, "max_tasks_per_child": 5, "lane": 5, "modules": 5, "session": 5,
         "holders": 5, "reduce": 5, "emitted": 5, "store": 5, "shared": 5, "measure": 5, "require": 5,
-        "rank": 5, "sent_on": 5,
+        "rank": 5, "sent_on": 5, "parents": 5,
     },
     "Order": {"path": 5, "offset": 5, "request": 5, "within": 5},
     "Registered": {"peer": 5, "neighbours": 5, "shut_out": 5, "leader": 5},
@@ -425,6 +425,9 @@ class Lease:
     rank: str = ""
     # Some of these run where the submitter's files may not be: what it wrote goes to the server, too.
     sent_on: bool = False
+    # Of calls of a chain: for each those of its lane that must have succeeded before it, as spans of elements, the first
+    # and the one behind the last. What waits for one that did not succeed is given back [ADR 0064].
+    parents: list[list[int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

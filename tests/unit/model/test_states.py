@@ -23,8 +23,8 @@ from shoal.model.states import (
 TASK_MOVES = {
     "waiting": {"ready", "cancelled", "failed"},
     "ready": {"leased", "succeeded", "cancelled"},
-    "leased": {"running", "ready", "cancelled"},
-    "running": {"succeeded", "failed", "cancelled", "lost", "ready"},
+    "leased": {"running", "ready", "waiting", "cancelled"},
+    "running": {"succeeded", "failed", "cancelled", "lost", "ready", "waiting"},
     "succeeded": {"ready"},
     "failed": {"ready"},
     "cancelled": {"ready"},

@@ -11,7 +11,7 @@ from typing import Any
 from shoal.engine.locality.holds import Choice, choose, with_holders
 from shoal.engine.locality.shortlist import local_data
 from shoal.engine.matching.chunks import grant_chunk, may_chunk, most_in_chunk, run_of_new
-from shoal.engine.matching.classes import FUNCTION, OwnerQueue, TaskClass
+from shoal.engine.matching.classes import FUNCTION, Leasable, OwnerQueue, TaskClass
 from shoal.engine.matching.cursor import Cursor
 from shoal.engine.matching.eligibility import NothingFits, candidates
 from shoal.engine.matching.fit_now import suits_now
@@ -28,6 +28,7 @@ from shoal.engine.matching.prefetch import (
     work_off,
 )
 from shoal.engine.pilots.lease_proofs import make_proof
+from shoal.engine.placement.chains import gather, lease_chain, may_head, shows_results
 from shoal.engine.placement.preference import is_kept, note_lease
 from shoal.engine.records import Array, Chunk, Pilot
 from shoal.engine.state import Reservation, State
@@ -36,10 +37,11 @@ from shoal.model.limits import MAX_CHUNK, MAX_LEASES, MAX_LENT_TO_NEW
 from shoal.model.policy import EVENT, STRICT
 from shoal.model.quantities import many
 from shoal.model.states import Rerun
-from shoal.sched.batch_size import MOST_AHEAD, ahead, lane_size, turn
+from shoal.sched.batch_size import MOST_AHEAD, ahead, chain_size, lane_size, turn
 from shoal.sched.fit import how_many
 from shoal.sched.order import share_term
 from shoal.sched.share import FRESH
+from shoal.wire.chunk import altered
 from shoal.wire.messages import SINCE, Capacity, Lease
 
 FIRST_TRUST = 5  # attempts on a host where nothing has succeeded yet
@@ -507,7 +509,17 @@ class LeaseRound:
         if most > 1 and not leasable.element and array.sequence is None and may_chunk(spec, pilot.protocol):
             low, high = run_of_new(array, most)
             high = min(high, low + most_in_chunk(array, low, high, MAX_LEASES - self.count))
-        if high - low > 1:
+        chain = self._chain(cls, leasable, most, at_most) if not precedence else []
+        if chain:
+            low, high, is_ahead = 0, sum(one.count for one in chain), True
+            for chunk, parents in lease_chain(state, pilot, chain, cls, self._slots(cls), self._seq):
+                self._chunks.append(chunk)
+                proof = self._prove(array, str(chunk.attempt(chunk.low)), chunk.high - chunk.low)
+                one = lease_of_chunk(chunk, chunk.low, chunk.high, state.state_dir, proof)
+                self.leases.append(altered(one, parents=parents))
+            state.accounting.tree.start(cls.key.owner, state.now, 0)
+            self.durable = self.durable or shows_results(chain)
+        elif high - low > 1:
             is_ahead = high - low > free and self._may_ahead(cls)
             chunk = grant_chunk(state, array, low, high, pilot, self._seq, precedence, is_ahead, is_lane)
             state.accounting.tree.start(cls.key.owner, state.now, 0)
@@ -550,6 +562,22 @@ class LeaseRound:
         state.queue.relist(cls)
         # A child's start makes its parents' results visible: they must be durable first.
         self.durable = self.durable or spec.rerun is not Rerun.SAFE or bool(spec.after or spec.after_any)
+
+    def _slots(self, cls: TaskClass) -> int:
+        """How many slots of the pilot are free for short tasks of a class now or in a moment."""
+        pilot = self.pilot
+        return how_many(cls.needs, pilot.room if pilot.sole == cls.base.serial else self._holdings().open)
+
+    def _chain(self, cls: TaskClass, leasable: Leasable, ready: int, at_most: int) -> list[Array]:
+        """Arrays to be leased behind each other [ADR 0064]; none if nothing waits for the first one only."""
+        state, pilot = self.state, self.pilot
+        may = not (leasable.element or self._probes) and self._may_ahead(cls)
+        if not may or not may_head(cls, leasable.array, pilot):
+            return []
+        most = min(chain_size((cls.base.mean or 0.0) * pilot.pace, self._slots(cls)), MOST_AHEAD - pilot.held)
+        most = min(most, at_most) if at_most < MAX_CHUNK else most
+        most = state.accounting.may_start(cls.key.owner, pilot.site, cls.needs, most, cls.expected, state.now)
+        return gather(leasable.array, ready, most)
 
     def _prove(self, array: Array, first: str, count: int) -> str:
         """The proof that goes with a lease. None if it is written with its submission: a crash that undoes it undoes both,

@@ -1,12 +1,13 @@
 """Chunks: neighbouring elements leased, and mostly finished, as one [ADR 0009].
 
-A chunk is a range, without an object for each element. Whatever concerns one element alone first carves it out into the
-task that it would have been without chunks: there is one set of rules, and chunks are only faster in the common case.
+A chunk is a range, without an object for each element; that of a chain runs over several arrays [ADR 0064]. Whatever concerns
+one element alone first carves it out into the task that it would have been without chunks: there is one set of rules, and
+chunks are only faster in the common case.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 
 from shoal.engine.changes import ChunkDrop, ChunkRow, Final, ResultRow, Successes
@@ -83,9 +84,27 @@ def grant_chunk(
     return chunk
 
 
+def grant_chain(state: State, arrays: Sequence[Array], pilot: Pilot, reply_seq: int, lane: Lane) -> Chunk:
+    """Lease all elements of neighbouring arrays to a pilot as a part of a lane; some may wait for others of the lane."""
+    first, last = arrays[0], arrays[-1]
+    low, high, number = first.first, last.first + last.count, first.run.base + 1
+    left = RangeSet.span(low, high)
+    chunk = Chunk(first, low, high, number, state.incarnation, pilot.name, state.now, reply_seq, left)
+    chunk.is_ahead, chunk.lane, chunk.several = True, lane, [*arrays]
+    for array in arrays:
+        array.take_todo(array.first, array.first + array.count)
+        array.count_live(array.count)
+        if array.unmet:
+            array.since = state.now  # as far as it waits for capacity, that begins now
+    enter(state, chunk, pilot)
+    state.change(ChunkRow(first.run.number, low, high, number, state.incarnation, pilot.name, state.now))
+    return chunk
+
+
 def enter(state: State, chunk: Chunk, pilot: Pilot) -> None:
-    """Enter a chunk on both sides: its array and its pilot."""
-    chunk.array.enter_chunk(chunk)
+    """Enter a chunk on both sides: its arrays and its pilot."""
+    for array in chunk.arrays:
+        array.enter_chunk(chunk)
     pilot.chunks[chunk.array.run.number, chunk.low, chunk.incarnation] = chunk
     pilot.chunked += len(chunk.left)
     pilot.free = take(pilot.free, chunk.array.spec.needs, len(chunk.left))
@@ -99,10 +118,13 @@ def enter(state: State, chunk: Chunk, pilot: Pilot) -> None:
 def carve(state: State, chunk: Chunk, element: int) -> Task:
     """Take an element out of its chunk: from now on it is a task like any other."""
     array, pilot = chunk.array, state.pilots[chunk.pilot]
+    if chunk.several:
+        (array,) = array.run.arrays_of(element, element + 1)
     attempt = Attempt(chunk.attempt(element), chunk.pilot, chunk.leased, reply_seq=chunk.reply_seq)
     attempt.site, attempt.reserved = pilot.site, chunk.reserved
     attempt.precedence, attempt.is_ahead, attempt.needs = chunk.precedence, chunk.is_ahead, array.spec.needs
-    task = array.enter_task(Task(array, element, TaskState.LEASED, chunk.number, lane=chunk.lane))
+    lane = chunk.lane if array.bound is not None else None
+    task = array.enter_task(Task(array, element, TaskState.LEASED, chunk.number, lane=lane))
     task.live[attempt.id] = pilot.live[attempt.id] = attempt
     _leave(state, chunk, element, element + 1, pilot)
     state.write_task(task, pilot=pilot, leased=chunk.leased)
@@ -116,12 +138,21 @@ def carve_all(state: State, chunks: Iterable[Chunk]) -> None:
             carve(state, chunk, element)
 
 
+def carve_array(state: State, array: Array) -> None:
+    """Take every element of an array out of the chunks that they are in."""
+    for chunk in list(array.chunks):
+        for low, high in chunk.left_of(array):
+            for element in range(low, high):
+                carve(state, chunk, element)
+
+
 def _leave(state: State, chunk: Chunk, low: int, high: int, pilot: Pilot) -> None:
     chunk.left.remove_range(low, high)
     pilot.chunked -= high - low
     if not chunk.left:
         run = chunk.array.run.number
-        chunk.array.chunks.remove(chunk)
+        for array in chunk.arrays:
+            array.chunks.remove(chunk)
         del pilot.chunks[run, chunk.low, chunk.incarnation]
         state.change(ChunkDrop(run, chunk.low, chunk.number, chunk.incarnation))
 
@@ -134,9 +165,13 @@ def finish(state: State, chunk: Chunk, pilot: Pilot, batch: Batch, at: int, low:
     pilot.free = give(pilot.free, array.spec.needs, count)
     state.accounting.strike(run.owner, pilot.site, array.spec.needs, count, chunk.reserved)
     state.settle_pilot(pilot)
-    array.count_live(-count, chunk.lane)
-    state.offer_more(array)
-    state.count_final(array, low, high, TaskState.SUCCEEDED)
+    queued = 0.0
+    for one in chunk.arrays if not chunk.several else run.arrays_of(low, high):
+        begin, stop = max(low, one.first), min(high, one.first + one.count)
+        one.count_live(begin - stop, chunk.lane)
+        state.offer_more(one)
+        state.count_final(one, begin, stop, TaskState.SUCCEEDED)
+        queued += max(0.0, chunk.leased - one.since) * (stop - begin)
     state.finished["succeeded"] = state.finished.get("succeeded", 0) + count
 
     if run.partial is not None and run.partial.live:
@@ -155,7 +190,7 @@ def finish(state: State, chunk: Chunk, pilot: Pilot, batch: Batch, at: int, low:
     total = sum(batch.duration[at : at + count])
     took = total * array.spec.needs.cores
     state.accounting.tree.end(run.owner, now, 0, now, took)
-    state.account(array, pilot, took, "useful", count, max(0.0, chunk.leased - array.since) * count)
+    state.account(array, pilot, took, "useful", count, queued)
     tally(state, pilot, "succeeded", took, count)
     record_success(state, pilot, array, count)
     end = at + count

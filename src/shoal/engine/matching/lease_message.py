@@ -68,6 +68,10 @@ def lease_of_chunk(chunk: Chunk, low: int, high: int, state_dir: str, proof: str
     """The lease of elements low .. high - 1 of a chunk."""
     shared = _shared(chunk.array, chunk.array.spec, state_dir)
     lease = _lease(chunk.array, shared, str(chunk.attempt(low)), low, high, proof, chunk.precedence)
+    if chunk.several:
+        arrays = chunk.array.run.arrays_of(low, high)
+        calls = [call for one in arrays for call in one.spec.calls[max(0, low - one.first) : high - one.first]]
+        lease = altered(lease, calls=calls)
     if chunk.array.spec.content or chunk.array.run.kept:
         lease = _with_files(lease, chunk.array, chunk.array.spec, lease.params)
     return lease if chunk.lane is None else altered(lease, lane=chunk.lane.name)

@@ -38,7 +38,10 @@ def signal(state: State, command: Signal) -> dict[str, int]:
 def _chunked(state: State, target: int | TaskId) -> int:
     """How many elements of a run are in chunks, where nothing has begun."""
     run = state.runs.get(target) if isinstance(target, int) else None
-    return sum(len(chunk.left) for array in run.arrays for chunk in array.chunks) if run is not None else 0
+    if run is None:
+        return 0
+    left = ((chunk, array) for array in run.arrays for chunk in array.chunks)
+    return sum(high - low for chunk, array in left for low, high in chunk.left_of(array))
 
 
 def _live_tasks(state: State, target: int | TaskId) -> Iterator[Task]:

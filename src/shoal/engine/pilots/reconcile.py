@@ -8,7 +8,17 @@ from shoal.engine.matching.grant import attach
 from shoal.engine.matching.lease_message import lease_of, lease_of_chunk
 from shoal.engine.records import MESH, Array, Attempt, Chunk, Pilot, Task
 from shoal.engine.state import State
-from shoal.engine.tasks.reports import array_of, begin_windowed, give_up, holder_of, stopped, task_of, was_given
+from shoal.engine.tasks.reports import (
+    BEHIND,
+    array_of,
+    begin_windowed,
+    give_up,
+    holder_of,
+    stopped,
+    take_from,
+    task_of,
+    was_given,
+)
 from shoal.model.ids import AttemptId, parse_attempt
 from shoal.model.limits import MAX_HELD, MAX_LEASES, POISON_LOSSES
 from shoal.model.rangeset import RangeSet
@@ -54,7 +64,9 @@ def compare(state: State, pilot: Pilot, exchange: Exchange, is_stale: bool = Fal
         is_here = attempt in held or attempt in reported or attempt.element in covered.get(_whose(attempt), ())
         if is_here or unseen:
             continue
-        if live.resent >= MAX_RESENT and exchange.ack >= live.reply_seq:
+        if state.task_of(attempt).array.waiting:
+            take_from(state, pilot, live, BEHIND)
+        elif live.resent >= MAX_RESENT and exchange.ack >= live.reply_seq:
             give_up(state, pilot, live, f"its pilot was sent it {live.resent} times and neither runs nor returns it")
         elif len(lacking) < MAX_LEASES:
             live.reply_seq, live.resent = exchange.seq, live.resent + 1
@@ -153,6 +165,13 @@ def _lacking_of(
     for attempt in held if missing else ():
         if _whose(attempt) == whose:
             missing.remove(attempt.element)
+    for array in chunk.arrays if missing else ():
+        for low, high in chunk.left_of(array) if array.waiting else ():
+            for element in [one for one in range(low, high) if one in missing]:
+                # Only what came with its parents knows its place behind them: it is not sent again.
+                task = carve(state, chunk, element)
+                take_from(state, state.pilots[chunk.pilot], task.live[chunk.attempt(element)], BEHIND)
+                missing.remove(element)
     if chunk.resent >= MAX_RESENT:
         for element in list(missing):
             carve(state, chunk, element)  # one by one they are sent again, or given up

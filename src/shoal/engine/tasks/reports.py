@@ -22,7 +22,7 @@ from shoal.engine.matching.visibility import mark_blind, need_directory
 from shoal.engine.pilots.bans import record_failure, record_success
 from shoal.engine.pilots.hosts import tally
 from shoal.engine.pilots.lease_proofs import Proofs
-from shoal.engine.records import MESH, Array, Attempt, Pilot, Task
+from shoal.engine.records import MESH, Array, Attempt, Chunk, Pilot, Task
 from shoal.engine.state import Settled, State
 from shoal.engine.tasks.checkpoints import check_files, current, end_part, is_declared
 from shoal.engine.tasks.divisible import learn_piece
@@ -30,7 +30,7 @@ from shoal.engine.tasks.failures import code_of, judge_failure, note, past_of, s
 from shoal.engine.tasks.growth import note_outputs
 from shoal.engine.tasks.kept_outputs import is_left_behind, keep_outputs
 from shoal.engine.tasks.partial import settle
-from shoal.engine.tasks.runs import abort_on, after_final, notify_failure
+from shoal.engine.tasks.runs import abort_on, after_final, after_successes, notify_failure
 from shoal.model.errors import BadInput, echo
 from shoal.model.event import BEGUN_BY_SITE
 from shoal.model.ids import AttemptId, parse_attempt
@@ -62,6 +62,8 @@ CLOCK_SKEW = 3_600.0  # seconds that a host's clock may differ, or a report be l
 STEPS = ("prepare", "stage_in", "run", "stage_out")  # in this order
 NO_SPACE = "no_space"  # evidence that a disk of the host is full
 OUTCOMES = ("succeeded", "failed", "cancelled", "returned", "checkpointed")
+ENDED = ("succeeded", "failed", "checkpointed")  # those of an attempt that went on to its end, or to a part of it
+BEHIND = "it can only run behind its parents, of which this pilot did not report a success"
 _CAUSES = {c.value for c in Cause}
 
 
@@ -128,6 +130,9 @@ def judge(state: State, pilot: Pilot, report: Report) -> str:
     task = task_of(state, array, attempt.element)
     if holder != pilot.name and holder.startswith(MESH):
         begin_windowed(state, pilot, task, task.live[attempt], has_ended=True)
+    if array.waiting and report.outcome in ENDED:
+        take_from(state, pilot, task.live[attempt], BEHIND)
+        return _refuse(state, pilot, attempt, report, "its parents have not succeeded")
     return _decide(state, pilot, task, task.live[attempt], report)
 
 
@@ -138,12 +143,17 @@ def judge_all(state: State, pilot: Pilot, exchange: Exchange) -> list[Verdict]:
             pilot.ended[report.attempt] = None
     while len(pilot.ended) > ENDED_KEPT:
         pilot.ended.popitem(last=False)
-    verdicts = [Verdict(r.attempt, judge(state, pilot, r)) for r in exchange.reports]
-    for batch in exchange.batches:
-        first = parse_attempt(batch.attempt)
-        judged = judge_batch(state, pilot, batch)
+    ended: list[Report | Batch] = [*exchange.reports, *exchange.batches]
+    if any(chunk.several for chunk in pilot.chunks.values()):
+        ended.sort(key=lambda one: parse_attempt(one.attempt)[:2])  # in a chain parents come before who waits for them
+    verdicts: list[Verdict] = []
+    for one in ended:
+        if isinstance(one, Report):
+            verdicts.append(Verdict(one.attempt, judge(state, pilot, one)))
+            continue
+        judged = judge_batch(state, pilot, one)
         if any(verdict.verdict == "recorded" for verdict in judged):
-            pilot.batches.append((first, batch.count))
+            pilot.batches.append((parse_attempt(one.attempt), one.count))
         verdicts += judged
     return verdicts
 
@@ -216,11 +226,15 @@ def judge_batch(state: State, pilot: Pilot, batch: Batch) -> list[Verdict]:
         mine = chunk is not None and chunk.attempt(element) == shift(first, at)
         if chunk is not None and mine and (chunk.pilot == pilot.name or chunk.pilot in pilot.former):
             high = min(chunk.left.reach(element), first.element + batch.count)
+            high = _met_up_to(chunk, element, high)
+        else:
+            high = element
+        if chunk is not None and high > element:
             finish(state, chunk, state.pilots[chunk.pilot], batch, at, element, high)
             settle(state, chunk.array.run, *batch.emitted[at : at + high - element])
             note_outputs(state, chunk.array, element, high)
             abort_on(state, chunk.array, element, 0)
-            after_final(state, chunk.array, TaskState.SUCCEEDED)
+            after_successes(state, chunk.array.run, chunk.array.run.arrays_of(element, high))
             verdicts.append(Verdict(str(shift(first, at)), "recorded", high - element))
             at += high - element
         else:
@@ -228,6 +242,18 @@ def judge_batch(state: State, pilot: Pilot, batch: Batch) -> list[Verdict]:
             verdicts.append(Verdict(report.attempt, judge(state, pilot, report)))
             at += 1
     return verdicts
+
+
+def _met_up_to(chunk: Chunk, low: int, high: int) -> int:
+    """The first of elements low .. high - 1 of a chunk that waits for something else than those before it; `high`: none does."""
+    over: set[int] = set()
+    for array in chunk.array.run.arrays_of(low, high) if chunk.several else chunk.arrays:
+        if array.waiting and not (array.unmet <= over and not array.awaits and not array.held):
+            return max(low, array.first)
+        ended = min(high, array.first + array.count) - max(low, array.first)
+        if array.succeeded + ended == array.count:
+            over.add(array.first)
+    return high
 
 
 def check_batch(batch: Batch) -> None:
@@ -302,8 +328,9 @@ def _decide(state: State, pilot: Pilot, task: Task, live: Attempt, report: Repor
         if live.took:
             _account(state, pilot, task, live, report, "lost")
         is_blind = report.evidence == NOT_VISIBLE and mark_blind(state, pilot, state.queue.class_of(task.array))
+        has_to = task.array.waiting  # its parents did not succeed there
         _return(state, pilot, task, live, report)
-        if not is_blind:
+        if not (is_blind or has_to):
             _count_return(state, pilot, live, report)
     return "recorded"
 
@@ -454,6 +481,11 @@ def _go_on_later(state: State, pilot: Pilot, task: Task, live: Attempt, report: 
         "task_checkpointed", task=task.id, attempt=live.id.number, pilot=pilot, part=special.part,
         files=len(special.files), seconds=report.duration, why=report.message,
     )  # fmt: skip
+
+
+def take_from(state: State, pilot: Pilot, live: Attempt, why: str) -> None:
+    """An attempt is taken from its pilot as if it had given it back before it began."""
+    _return(state, pilot, state.task_of(live.id), live, Report(str(live.id), "returned", message=why))
 
 
 def give_up(state: State, pilot: Pilot, live: Attempt, why: str) -> None:

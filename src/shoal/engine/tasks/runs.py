@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from shoal.engine.changes import Closed, ClosedRow, NoticeDrop, SpanRow, TaskRow
 from shoal.engine.commands import Accept, Add, Cancel, Close, Noticed, PollRun, Submit, TellFiles
-from shoal.engine.matching.chunks import carve, carve_all
+from shoal.engine.matching.chunks import carve, carve_array
 from shoal.engine.matching.visibility import ask_again
 from shoal.engine.policy.apply_policy import check_queue
 from shoal.engine.records import Array, Plan, Run, Task
@@ -279,6 +280,15 @@ def after_final(state: State, array: Array, to: TaskState) -> None:
     state.write_run(run)
 
 
+def after_successes(state: State, run: Run, arrays: Iterable[Array]) -> None:
+    """The same for elements of several arrays of a run that succeeded together."""
+    for array in arrays:
+        if array.children and array.is_over:
+            _release_children(state, array)
+    close_if_done(state, run)
+    state.write_run(run)
+
+
 def _release_children(state: State, parent: Array) -> None:
     for child in parent.children:
         if parent.first in child.unmet and is_met(child, parent):
@@ -331,12 +341,26 @@ def _fail_children(state: State, parent: Array) -> None:
     pending = [(parent, child) for child in parent.children]
     while pending:
         parent, child = pending.pop()
-        if child.todo and child.unmet and parent.spec.name in child.spec.after:
+        if (child.todo or child.live) and child.unmet and parent.spec.name in child.spec.after:
             why = f"{parent.spec.name} did not succeed"
+            _withdraw(state, child, why)
             _close_todo(state, child, TaskState.FAILED, Cause.DEPENDENCY_FAILED, why)
             pending.extend((child, below) for below in child.children)
             if child.is_over:
                 _release_children(state, child)
+
+
+def _withdraw(state: State, array: Array, why: str) -> None:
+    """Take back what a pilot was leased of an array behind its parents [ADR 0064]: it waits again."""
+    carve_array(state, array)
+    for task in list(array.tasks.values()):
+        for attempt in list(task.live.values()):
+            pilot = state.pilots.get(attempt.pilot)
+            if pilot is not None:
+                state.order(pilot, Order("cancel", str(attempt.id), why))
+            state.drop_attempt(task, attempt.id)
+        if task.state in (TaskState.LEASED, TaskState.RUNNING):
+            state.back_to_ready(task)
 
 
 def _close_todo(state: State, array: Array, to: TaskState, cause: Cause | None, why: str) -> int:
@@ -464,7 +488,7 @@ def _end_service(state: State, array: Array) -> None:
     """Stop what runs of a service, which is its success, and cancel what of it never began."""
     why = "everything else of its run is over"
     _close_todo(state, array, TaskState.CANCELLED, Cause.CANCELLED, why)
-    carve_all(state, array.chunks)
+    carve_array(state, array)
     for task in list(array.tasks.values()):
         if task.state is TaskState.RUNNING:
             finish_without_report(state, task, TaskState.SUCCEEDED, None, "")
@@ -537,7 +561,7 @@ def cancel_run(
         if spares and array.spec.role:
             continue
         count += _close_todo(state, array, TaskState.CANCELLED, cause, why)
-        carve_all(state, array.chunks)
+        carve_array(state, array)
         for task in list(array.tasks.values()):
             if not (unless_running and task.state is TaskState.RUNNING):
                 finish_without_report(state, task, TaskState.CANCELLED, cause, why)

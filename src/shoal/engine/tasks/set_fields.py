@@ -7,7 +7,7 @@ from typing import Any
 
 from shoal.engine.changes import ArrayTable
 from shoal.engine.commands import SetFields
-from shoal.engine.matching.chunks import carve_all
+from shoal.engine.matching.chunks import carve_all, carve_array
 from shoal.engine.matching.prefetch import ask_back
 from shoal.engine.matching.visibility import offer_again
 from shoal.engine.records import NOT_QUEUED, Array, Chunk, Run, Task
@@ -60,7 +60,7 @@ def _set_run(state: State, run: Run, command: SetFields) -> dict[str, int]:
         queued += len(array.todo)
         spec = replace(array.spec, **values)
         if spec.needs != array.spec.needs:
-            carve_all(state, array.chunks)  # from now on each remembers what it takes
+            carve_array(state, array)  # from now on each remembers what it takes
         back = _ask_back(state, array, list(array.tasks.values()), array.chunks)
         queued, begun = queued + back, begun + array.live - back
         state.queue.withdraw(array)
@@ -128,7 +128,7 @@ def _ask_back(state: State, array: Array, tasks: list[Task], chunks: list[Chunk]
             if not attempt.running and attempt.is_ahead:
                 spans.setdefault(attempt.pilot, []).append((attempt.id, 1))
     for chunk in chunks:
-        for low, high in chunk.left.ranges() if chunk.is_ahead else ():
+        for low, high in chunk.left_of(array) if chunk.is_ahead else ():
             spans.setdefault(chunk.pilot, []).append((chunk.attempt(low), high - low))
     count = 0
     for name, found in spans.items():

@@ -120,6 +120,8 @@ class Agent:
             self._contact = now
         actions: list[Action] = []
         self._on[type(event)](event, now, actions)
+        if self.waiting:
+            self._give_back(self._slots.take_behind(self.reports), "what it waits for did not succeed here")
         if self._stop_at is not None and now >= self._stop_at:
             self._stop_at = None
             self._on_leave(events.Leave(self.leaving, now=True), now, actions)

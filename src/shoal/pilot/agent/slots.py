@@ -8,7 +8,7 @@ is taken out of its chunk when it begins.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Optional, Union
 
 from shoal.model.ids import AttemptId, parse_attempt
@@ -69,6 +69,7 @@ class Slots:
         self.guard_queue = GuardQueue()
         self.takes_pieces = True  # short commands may go to a guard by the piece [ADR 0033]
         self._apart: OrderedDict[str, None] = OrderedDict()  # runs of commands that must not
+        self._broken: list[str] = []  # calls of chains at which a runner stopped
 
     def add(self, lease: Lease) -> None:
         """Queue a lease before those of a smaller precedence. One that continues the lease before it is joined with it,
@@ -356,6 +357,8 @@ class Slots:
             elif not run.after:
                 self._gpus.extend(run.gpus)
             if run.is_piece and run.done < run.lease.count:
+                if run.lease.parents and run.done:  # it does not go on behind a call that did not succeed
+                    self._broken.append(str(shift(parse_attempt(attempt), run.done - 1)))
                 self._add_again(part(run.lease, run.done, run.lease.count))
         return run
 
@@ -464,6 +467,27 @@ class Slots:
                 if run.done <= at < run.lease.count and shift(first, at) == attempt:
                     return run
         return None
+
+    def take_behind(self, reports: Mapping[str, Report]) -> list[str]:
+        """Remove calls of chains that wait for one of these attempts, where it did not succeed, or for another that is removed;
+        returns their names."""
+        broken, self._broken = self._broken, []
+        chained = [lease for lease in self.waiting if lease.parents]
+        if not chained:
+            return []
+        gone = {parse_attempt(name) for name, report in reports.items() if report.outcome != "succeeded"}
+        gone.update(map(parse_attempt, broken))
+        behind: list[AttemptId] = []
+        for lease in chained if gone else ():
+            first = parse_attempt(lease.attempt)
+            elements = {one.element for one in gone if one.run == first.run and one.nonce == first.nonce}
+            for at, spans in enumerate(lease.parents):
+                if any(low <= one < high for low, high in zip(spans[::2], spans[1::2]) for one in elements):
+                    attempt = shift(first, at)
+                    elements.add(attempt.element)
+                    gone.add(attempt)
+                    behind.append(attempt)
+        return [name for attempt in behind for name in self.take_out(attempt)]
 
     def take_out(self, attempt: AttemptId, count: int = 1) -> list[str]:
         """Remove those of `count` neighbouring attempts that still wait; returns their names."""

@@ -286,6 +286,7 @@ class RunnerProcess:
                 rewind,
                 "" if self.is_initialized else lease.finalizer,
                 piece.emits.rpartition(".")[0],
+                bool(lease.parents),
             )
         )
         self.is_initialized = True

@@ -263,6 +263,8 @@ class Runner:
                 self._read_skips()
             if at in self._skipped:
                 self._write_end(CallEnd(began, is_skipped=True))
+                if piece.is_chain:
+                    break
                 continue
             element = first + at
             environ[b"SHOAL_TASK"] = name = b"%b%d" % (task, element)
@@ -310,6 +312,8 @@ class Runner:
                 data = b2a_base64(data, newline=False)
                 self._write(b'[%d,%d,%d,"%b"]\n' % (began, now - began, cpu - used + more, data))
             data = None
+            if end and end.outcome and piece.is_chain:
+                break
             began, used = now, cpu
             if now - notified > NOTIFY:
                 self._notify(False)

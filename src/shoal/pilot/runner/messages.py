@@ -77,6 +77,7 @@ class RunCalls(NamedTuple):
     rewind: bool  # begin the log anew
     finalizer: str = ""  # a payload text, as the initializer
     emits: str = ""  # how the paths begin into which calls emit values; the element follows, behind a dot
+    is_chain: bool = False  # nothing of it is begun behind a call that did not succeed
 
 
 class Skip(NamedTuple):

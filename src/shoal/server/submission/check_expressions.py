@@ -75,7 +75,7 @@ def rank_warnings(state: State, owner: str, specs: Sequence[Spec]) -> list[str]:
     """Warnings about ranks that are a number on none of the owner's pilots, and so decide nothing."""
     pilots = _pilots(state, owner)
     warnings: dict[str, str] = {}
-    for _, cls in _classes(owner, specs):
+    for _, cls in _classes(owner, [spec for spec in specs if spec.rank]):
         if cls.rank is None or not pilots or cls.key.rank in warnings:
             continue
         task = attributes(state, cls.key)
@@ -94,7 +94,7 @@ def rank_warnings(state: State, owner: str, specs: Sequence[Spec]) -> list[str]:
 def visible_warnings(state: State, owner: str, specs: Sequence[Spec]) -> list[str]:
     """Warnings about files that no pilot of the owner's sees, as far as that is known already."""
     pilots = _pilots(state, owner)
-    needed = {cls.key.visible: None for _, cls in _classes(owner, specs) if cls.key.visible}
+    needed = {cls.key.visible: None for _, cls in _classes(owner, [spec for spec in specs if spec.visible])}
     unseen = [views for views in needed if pilots and all(views in pilot.blind for pilot in pilots)]
     return [
         f"none of {many(len(pilots), 'pilot')} sees {' and '.join(echo(view.path) for view in views)}; it waits for one that does"

@@ -74,6 +74,7 @@ class Ledger:
         self.frozen: set[str] = set()  # hosts on which nothing moves
         self.begun: set[tuple[str, str]] = set()  # host and attempt
         self.successes: set[str] = set()  # attempts whose payload succeeded
+        self.succeeded_at: set[tuple[str, int, int, str]] = set()  # host, and run, element and nonce of each of them
         self.forgotten: set[int] = set()  # incarnations before the history was last rolled back
         self.refused: dict[str, int] = {}  # attempt -> how often the server itself refused an exchange with its report
         self.steps: dict[
@@ -118,6 +119,18 @@ class Ledger:
                     self._reset(TaskId(change.run, element))
             elif isinstance(change, Event):
                 self._event(change)
+        self._check_order(changes)
+
+    def _check_order(self, changes: list[Change]) -> None:
+        """No success is durable before those of the tasks that it waited for."""
+        for change in changes:
+            rows = change.rows() if isinstance(change, Successes) else (change,) if isinstance(change, TaskRow) else ()
+            for row in rows:
+                for parent in self.parents.get(row.run, {}).get(row.element, ()) if row.state == "succeeded" else ():
+                    if self.final.get(TaskId(row.run, parent), ("", ""))[0] != "succeeded":
+                        raise BrokenPromise(
+                            f"child before parent: r{row.run}.{row.element} is recorded, .{parent} is not"
+                        )
 
     def _units(self, change: ArrayRow | ArrayTable) -> None:
         """A piece of divisible work is a task: who waits for that work waits for it, too."""
@@ -271,7 +284,10 @@ class Ledger:
         if lease.rerun == "never" and self.started[task, attempt.nonce] > 1:
             raise BrokenPromise(f"never started twice: {task}")
         for parent in self.parents.get(task.run, {}).get(task.element, ()):
-            if self.final.get(TaskId(task.run, parent), ("", ""))[0] != "succeeded":
+            if self.final.get(TaskId(task.run, parent), ("", ""))[0] == "succeeded":
+                continue
+            # Of a chain it need only have succeeded where this one starts: its pilot keeps the report [ADR 0064].
+            if not lease.parents or (host, task.run, parent, attempt.nonce) not in self.succeeded_at:
                 raise BrokenPromise(f"child before parent: {task} started, r{task.run}.{parent} has not succeeded")
 
     # --- tasks that write checkpoints
@@ -315,6 +331,8 @@ class Ledger:
         """A payload ended."""
         if succeeded:
             self.successes.add(lease.attempt)
+            name = parse_attempt(lease.attempt)
+            self.succeeded_at.add((host, name.run, name.element, name.nonce))
         self.living[parse_attempt(lease.attempt).task].discard((host, lease.attempt))
 
     def payload_failed(self, attempt: str) -> None:

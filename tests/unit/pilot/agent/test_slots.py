@@ -7,7 +7,7 @@ from dataclasses import replace
 from shoal.model.ids import parse_attempt
 from shoal.pilot.agent.events import Recall, Stop
 from shoal.pilot.agent.slots import Slots
-from shoal.wire.messages import Capacity, Held, Lease
+from shoal.wire.messages import Capacity, Held, Lease, Report
 
 
 def lease(number: int, cores: int = 1, gpus: int = 0) -> Lease:
@@ -208,6 +208,40 @@ def test_a_piece_has_no_more_calls_than_one_process_may_make() -> None:
     slots.add(replace(calls(1, 30), max_tasks_per_child=3))
     (begun,) = slots.begin(5.0)
     assert begun.lease.count == 3
+
+
+# --- chains: calls that wait for others of their lane
+def chain(first: int, parents: list[list[int]]) -> Lease:
+    return replace(lane(first, len(parents)), lane="chain", parents=parents)
+
+
+def failed(element: int) -> dict[str, Report]:
+    return {f"r1.{element}#1@1": Report(f"r1.{element}#1@1", "failed")}
+
+
+def test_what_waits_for_a_call_that_failed_is_removed_and_all_that_waits_for_it() -> None:
+    slots = Slots(Capacity(1))
+    slots.add(chain(3, [[1, 2], [2, 3], [3, 4], [3, 5]]))
+    slots.add(chain(7, [[4, 5], [5, 7]]))
+    slots.add(lane(20, 2))
+    assert slots.take_behind({"r1.1#1@1": Report("r1.1#1@1", "succeeded")}) == []
+    assert slots.take_behind(failed(9)) == [] and slots.take_behind({"r2.1#1@1": Report("r2.1#1@1", "failed")}) == []
+    assert slots.take_behind(failed(1)) == [f"r1.{n}#1@1" for n in (3, 5, 6, 8)]
+    assert [(w.attempt, w.count, w.parents) for w in slots.waiting] == [
+        ("r1.4#1@1", 1, [[2, 3]]), ("r1.7#1@1", 1, [[4, 5]]), ("r1.20#1@1", 2, []),
+    ]  # fmt: skip
+
+
+def test_behind_the_call_at_which_a_runner_stopped_nothing_of_its_chain_goes_on() -> None:
+    slots = Slots(Capacity(1))
+    slots.learn(calls(1, 1), [0.001])
+    slots.add(chain(1, [[], [1, 2], [], [2, 3]]))
+    (begun,) = slots.begin(5.0)
+    assert begun.lease.parents == [[], [1, 2], [], [2, 3]]
+    slots.running["r1.1#1@1"].done = 1
+    slots.end("r1.1#1@1")
+    assert slots.take_behind({}) == ["r1.2#1@1", "r1.4#1@1"]
+    assert [(w.attempt, w.count) for w in slots.waiting] == [("r1.3#1@1", 1)] and slots.take_behind({}) == []
 
 
 # --- attempts that wait for other tasks
