@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from shoal.db.reader import Reader
 from shoal.db.sqlite import Database
 from shoal.engine.changes import Answer, Notice, Outcome
-from shoal.engine.commands import Accept, Command, Enrol, Resume, Submit, Talk, Tick
+from shoal.engine.commands import Accept, Command, Enrol, Rest, Resume, Submit, Talk, Tick
 from shoal.engine.engine import Engine
 from shoal.engine.restore import restore
 from shoal.engine.snapshot import LoadedRun
@@ -308,7 +308,8 @@ class Service:
             for run, first, tasks in offers:
                 self.accept(run, first, tasks)
             for answer in durable:
-                self._reply(answer)
+                if not (answer.rests and self._rests(answer)):
+                    self._reply(answer)
             if then is not None:
                 then()
 
@@ -318,6 +319,13 @@ class Service:
         for answer in outcome.answers:
             if not answer.durable:
                 self._reply(answer)
+
+    def _rests(self, answer: Answer) -> bool:
+        """True if an exchange whose reports are durable now waits for work, or got some at once."""
+        if not self.is_rebuilding:
+            with contextlib.suppress(InternalError):
+                return bool(self.post(Rest(answer.pilot, answer.seq)))
+        return False
 
     def _reply(self, answer: Answer) -> None:
         for waiter in self._waiting.pop((answer.pilot, answer.seq), []):
