@@ -8,14 +8,14 @@ import logging
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from shoal.db.reader import Reader
 from shoal.db.sqlite import Database
-from shoal.engine.changes import Answer, Notice, Outcome
+from shoal.engine.changes import Answer, Change, Notice, Outcome
 from shoal.engine.commands import Accept, Command, Enrol, Rest, Resume, Submit, Talk, Tick
 from shoal.engine.engine import Engine
 from shoal.engine.restore import restore
@@ -27,6 +27,7 @@ from shoal.model.ids import run_text, start_count
 from shoal.model.limits import MAX_LOOKS
 from shoal.model.timing import Timing
 from shoal.server.disk_reserve import Reserve
+from shoal.server.recent_events import RecentEvents
 from shoal.server.recent_results import RecentResults
 from shoal.server.uploaded_logs import UploadedLogs
 from shoal.server.writer import Writer, fail, give
@@ -106,7 +107,7 @@ class Service:
         self.last_request = self.started
         self.drained_at = float("-inf")  # when somebody drained all pilots at once
         self.retrying = asyncio.Lock()  # one retry at a time: each reads rows and then acts on them
-        self.results = RecentResults()
+        self.results, self.events = RecentResults(), RecentEvents()
         self.uploaded_logs = UploadedLogs(state_dir / LOGS, reserve.has_space, self.clock)
         self.commit_wait = 0.0  # seconds that answers waited for their commit
         self.report_wait = 0.0  # those of answers to exchanges among them
@@ -353,7 +354,8 @@ class Service:
         finally:
             self._queries -= 1
 
-    def _wake_listeners(self) -> None:
+    def _wake_listeners(self, written: list[Sequence[Change]]) -> None:
+        self.events.add(written, self.clock())
         now = self.loop.time()
         self._is_busy, self._committed = now - self._committed < BUSY, now
         listeners, self._listeners = self._listeners, []

@@ -60,7 +60,7 @@ class Writer:
         self._stuck_since = 0.0  # changes wait for space since then, by the monotonic clock; 0: none do
         self._end_by = float("inf")  # the server is to end: changes wait for space until then
         self.commits = 0
-        self.on_commit: Callable[[], None] = lambda: None
+        self.on_commit: Callable[[list[Sequence[Change]]], None] = lambda written: None
 
     def start(self) -> None:
         """Start the thread."""
@@ -306,7 +306,7 @@ class Writer:
                 except Exception:  # must not keep the other callbacks from running
                     log.exception("a callback after a commit failed")
         self._is_crowded = answered >= (2 if self._is_crowded else CROWD)
-        self.on_commit()
+        self.on_commit([entry.changes for entry in entries])
 
 
 class _Entry(NamedTuple):

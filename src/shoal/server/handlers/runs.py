@@ -36,7 +36,8 @@ class RunsHandler(CallHandler):
         for target in targets_of(request.submission.specs):
             self.context.check_target(call.caller, target)
             await check_exists(self.context, target)
-        self.service.last_request = self.service.clock()
+        self.service.last_request = now = self.service.clock()
+        self.service.events.follow(now)  # whoever submits a run mostly follows it
         size = call.request.content_length or 0
         done = await submit(self.service, call.caller.owner, request, self.context.blobs.claim, size)
         call.about = done["run"]
