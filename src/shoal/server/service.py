@@ -95,7 +95,7 @@ class Service:
         self.writer = Writer(database, self.loop, reserve)
         self.writer.trouble = trouble
         self.writer.on_gone = self._refuse_all
-        self.writer.on_commit = self._wake_listeners
+        self.writer.on_commit, self.writer.on_stuck = self._wake_listeners, self._look_stuck
         self.reader = Reader(database.path)  # for short look-ups on the loop's thread
         self._far_reader = Reader(database.path)  # for lists, on a thread of its own
         self._far = ThreadPoolExecutor(1, "reader")
@@ -137,17 +137,23 @@ class Service:
         self._perform(outcome, after)
         self._commands.add(done)
         try:
-            while not done.done():
-                await asyncio.wait((done,), timeout=LOOK_STUCK)
-                if not done.done() and self.writer.stuck_for > MAX_STUCK:
-                    raise Refused(
-                        f"{self.writer.trouble}; it is done once that can be written", code="disk_full",
-                        hint="free some space where the server's state is; `shoal prune` deletes old logs",
-                    )  # fmt: skip
-            done.result()
+            await done
         finally:
             self._commands.discard(done)
         return outcome.result
+
+    def _look_stuck(self) -> None:
+        """Changes wait for space on the disk: whoever waits for them hears of it after a while."""
+        stuck = self.writer.stuck_for
+        if stuck > MAX_STUCK:
+            for command in self._commands:
+                refused = Refused(
+                    f"{self.writer.trouble}; it is done once that can be written", code="disk_full",
+                    hint="free some space where the server's state is; `shoal prune` deletes old logs",
+                )  # fmt: skip
+                fail(command, refused)
+        if stuck:
+            self.loop.call_later(LOOK_STUCK, self._look_stuck)
 
     def post(self, command: Command) -> Any:
         """Carry out a command for which nobody waits."""
