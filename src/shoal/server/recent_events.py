@@ -1,7 +1,7 @@
-"""The newest events of the journal, kept in memory while somebody follows a run: a follower costs the database nothing.
+"""The newest events of the journal, kept in memory while somebody follows a small run: that costs the database nothing.
 
-Only committed events are here, without a gap. Who is too late, and who follows a run of so many tasks that their successes
-are written together, reads the database.
+Only committed events are here, without a gap. Who is too late, and who follows a large run, of which a query brings many
+events at once, reads the database.
 """
 
 from __future__ import annotations

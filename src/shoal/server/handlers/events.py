@@ -27,7 +27,7 @@ class EventsHandler(CallHandler):
         holders = self.context.access.holders(call.caller)
         end = self.service.clock() + min(call.number("wait"), MAX_WAIT)
         patient = False  # a caller that waits already is not refused
-        if run is not None:
+        if not self._is_large(run):
             self.service.events.follow(end)
         while True:
             until = after + MAX_LOOK
