@@ -589,7 +589,7 @@ def test_tasks_are_added_to_a_run_by_its_owner_and_administrators_only(guests: G
     assert guests.do("GET", f"/v1/runs/{run}")["arrays"] == []
     for first, token in ((1, guests.people[ANNA].token), (2, guests.admin)):
         done = guests.do("POST", path, {"first": first, "tasks": [{"command": ["true"]}]}, token=token)
-        assert done == {"run": run, "first": first, "tasks": 1, "again": False}
+        assert done == {"run": run, "first": first, "tasks": 1, "again": False, "page": None}
     assert guests.do("POST", f"/v1/runs/{run}/close", {}, token=guests.people[MONA].token)["run"] == run
     late = guests.ask("POST", path, {"first": 3, "tasks": [{"command": ["true"]}]}, token=guests.people[ANNA].token)
     assert (late.status, late.code) == (409, "run_closed")

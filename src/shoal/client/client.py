@@ -129,10 +129,11 @@ class Client:
         query = {"after": after, "limit": limit, "state": ",".join(states), "values": 1 if values else ""}
         return self._json("GET", f"/v1/runs/{quote(run, safe='')}/tasks", query)
 
-    def add(self, run: str, first: int, tasks: Sequence[Mapping[str, Any]]) -> Json:
-        """Add tasks to an open run; `first` is the number of the first new element, so a repeated call adds once."""
-        body = {"first": first, "tasks": list(tasks)}
-        return self._json("POST", f"/v1/runs/{quote(run, safe='')}/tasks", body=body, repeat=True, timeout=120.0)
+    def add(self, run: str, first: int, tasks: Sequence[Mapping[str, Any]], after: int | None = None) -> Json:
+        """Add tasks to an open run; `first` is the number of the first new element, so a repeated call adds once. With
+        `after` the answer has in `page` what has become final since then, if it is at hand."""
+        body, query = {"first": first, "tasks": list(tasks)}, {"after": after} if after is not None else None
+        return self._json("POST", f"/v1/runs/{quote(run, safe='')}/tasks", query, body=body, repeat=True, timeout=120.0)
 
     def results(self, run: str, after: int = 0, limit: int = 10_000, wait: float = 0.0) -> Json:
         """Finals of a run's tasks in the order of the journal: `results`, `last`, `finished`."""

@@ -352,12 +352,14 @@ Change = (
 
 @dataclass(frozen=True)
 class Answer:
-    """A reply to an exchange, parked or fresh; `durable`: only after everything so far is committed."""
+    """A reply to an exchange, parked or fresh; `durable`: only after everything so far is committed. `rests`: there is
+    nothing to do with it then, so `Rest` is asked first whether it waits for work."""
 
     pilot: str
     seq: int
     reply: Reply
     durable: bool
+    rests: bool = False
 
 
 class ResultRow(NamedTuple):

@@ -102,6 +102,14 @@ class Close:
 
 
 @dataclass(frozen=True)
+class Rest:
+    """The reports of an exchange that also asks for work are durable: may its answer wait for work?"""
+
+    pilot: str
+    seq: int
+
+
+@dataclass(frozen=True)
 class PollRun:
     """The submitter of an open run asked about it."""
 
@@ -276,6 +284,6 @@ class Resume:
 
 Command = (
     Submit | Accept | Add | Close | PollRun | Cancel | Retry | Signal | SetFields | Remove
-    | Enrol | Talk | Watch | Look | Expel | Regroup | SetPolicy | Drain | Bury | ReportSite | Tick | Resume | Noticed
+    | Enrol | Talk | Rest | Watch | Look | Expel | Regroup | SetPolicy | Drain | Bury | ReportSite | Tick | Resume | Noticed
     | NoteChance | TellFiles | AdvancePlan | UsePlan
 )  # fmt: skip

@@ -27,6 +27,7 @@ from shoal.engine.commands import (
     Regroup,
     Remove,
     ReportSite,
+    Rest,
     Resume,
     Retry,
     SetFields,
@@ -43,7 +44,7 @@ from shoal.engine.consistency import check
 from shoal.engine.matching import balance, prefetch, rounds, visibility
 from shoal.engine.matching.demand import Demand, demand_of
 from shoal.engine.matching.pilot_attributes import all_facts
-from shoal.engine.pilots import exchange, losses, orders, server_pause, site_reports
+from shoal.engine.pilots import exchange, long_poll, losses, orders, server_pause, site_reports
 from shoal.engine.pilots.machines import Machines, machines_of
 from shoal.engine.placement import preference
 from shoal.engine.placement.question import question_of
@@ -104,6 +105,7 @@ class Engine:
             Remove: lambda c: remove.remove(self.state, c),
             Enrol: lambda c: exchange.enrol(self.state, c),
             Talk: lambda c: exchange.talk(self.state, c.exchange, c.is_sealed),
+            Rest: lambda c: long_poll.rest(self.state, c.pilot, c.seq),
             Signal: lambda c: orders.signal(self.state, c),
             Watch: lambda c: orders.watch(self.state, c),
             Look: lambda c: orders.look(self.state, c),
@@ -183,7 +185,7 @@ class Engine:
             runs.settle_dependents(state)
         if state.windows:
             windows.look_after(state)
-        if not isinstance(command, Talk):
+        if not isinstance(command, (Talk, Rest)):
             state.news += 1  # what an exchange may bring for other pilots is counted where it happens
         rounds.serve_parked(state)
         if state.unwritten:

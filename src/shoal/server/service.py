@@ -8,15 +8,15 @@ import logging
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from shoal.db.reader import Reader
 from shoal.db.sqlite import Database
-from shoal.engine.changes import Answer, Notice, Outcome
-from shoal.engine.commands import Accept, Command, Enrol, Resume, Submit, Talk, Tick
+from shoal.engine.changes import Answer, Change, Notice, Outcome
+from shoal.engine.commands import Accept, Command, Enrol, Rest, Resume, Submit, Talk, Tick
 from shoal.engine.engine import Engine
 from shoal.engine.restore import restore
 from shoal.engine.snapshot import LoadedRun
@@ -27,6 +27,7 @@ from shoal.model.ids import run_text, start_count
 from shoal.model.limits import MAX_LOOKS
 from shoal.model.timing import Timing
 from shoal.server.disk_reserve import Reserve
+from shoal.server.recent_events import RecentEvents
 from shoal.server.recent_results import RecentResults
 from shoal.server.uploaded_logs import UploadedLogs
 from shoal.server.writer import Writer, fail, give
@@ -94,7 +95,7 @@ class Service:
         self.writer = Writer(database, self.loop, reserve)
         self.writer.trouble = trouble
         self.writer.on_gone = self._refuse_all
-        self.writer.on_commit = self._wake_listeners
+        self.writer.on_commit, self.writer.on_stuck = self._wake_listeners, self._look_stuck
         self.reader = Reader(database.path)  # for short look-ups on the loop's thread
         self._far_reader = Reader(database.path)  # for lists, on a thread of its own
         self._far = ThreadPoolExecutor(1, "reader")
@@ -106,7 +107,7 @@ class Service:
         self.last_request = self.started
         self.drained_at = float("-inf")  # when somebody drained all pilots at once
         self.retrying = asyncio.Lock()  # one retry at a time: each reads rows and then acts on them
-        self.results = RecentResults()
+        self.results, self.events = RecentResults(), RecentEvents()
         self.uploaded_logs = UploadedLogs(state_dir / LOGS, reserve.has_space, self.clock)
         self.commit_wait = 0.0  # seconds that answers waited for their commit
         self.report_wait = 0.0  # those of answers to exchanges among them
@@ -136,17 +137,23 @@ class Service:
         self._perform(outcome, after)
         self._commands.add(done)
         try:
-            while not done.done():
-                await asyncio.wait((done,), timeout=LOOK_STUCK)
-                if not done.done() and self.writer.stuck_for > MAX_STUCK:
-                    raise Refused(
-                        f"{self.writer.trouble}; it is done once that can be written", code="disk_full",
-                        hint="free some space where the server's state is; `shoal prune` deletes old logs",
-                    )  # fmt: skip
-            done.result()
+            await done
         finally:
             self._commands.discard(done)
         return outcome.result
+
+    def _look_stuck(self) -> None:
+        """Changes wait for space on the disk: whoever waits for them hears of it after a while."""
+        stuck = self.writer.stuck_for
+        if stuck > MAX_STUCK:
+            for command in self._commands:
+                refused = Refused(
+                    f"{self.writer.trouble}; it is done once that can be written", code="disk_full",
+                    hint="free some space where the server's state is; `shoal prune` deletes old logs",
+                )  # fmt: skip
+                fail(command, refused)
+        if stuck:
+            self.loop.call_later(LOOK_STUCK, self._look_stuck)
 
     def post(self, command: Command) -> Any:
         """Carry out a command for which nobody waits."""
@@ -308,7 +315,8 @@ class Service:
             for run, first, tasks in offers:
                 self.accept(run, first, tasks)
             for answer in durable:
-                self._reply(answer)
+                if not (answer.rests and self._rests(answer)):
+                    self._reply(answer)
             if then is not None:
                 then()
 
@@ -318,6 +326,13 @@ class Service:
         for answer in outcome.answers:
             if not answer.durable:
                 self._reply(answer)
+
+    def _rests(self, answer: Answer) -> bool:
+        """True if an exchange whose reports are durable now waits for work, or got some at once."""
+        if not self.is_rebuilding:
+            with contextlib.suppress(InternalError):
+                return bool(self.post(Rest(answer.pilot, answer.seq)))
+        return False
 
     def _reply(self, answer: Answer) -> None:
         for waiter in self._waiting.pop((answer.pilot, answer.seq), []):
@@ -345,7 +360,8 @@ class Service:
         finally:
             self._queries -= 1
 
-    def _wake_listeners(self) -> None:
+    def _wake_listeners(self, written: list[Sequence[Change]]) -> None:
+        self.events.add(written, self.clock())
         now = self.loop.time()
         self._is_busy, self._committed = now - self._committed < BUSY, now
         listeners, self._listeners = self._listeners, []

@@ -57,10 +57,11 @@ class Writer:
         self.trouble = ""  # not empty: the disk is full, nothing new can be accepted
         self.gone = ""  # not empty: the database was removed or replaced under the server
         self.on_gone: Callable[[], None] = lambda: None
+        self.on_stuck: Callable[[], None] = lambda: None  # changes begin to wait for space
         self._stuck_since = 0.0  # changes wait for space since then, by the monotonic clock; 0: none do
         self._end_by = float("inf")  # the server is to end: changes wait for space until then
         self.commits = 0
-        self.on_commit: Callable[[], None] = lambda: None
+        self.on_commit: Callable[[list[Sequence[Change]]], None] = lambda written: None
 
     def start(self) -> None:
         """Start the thread."""
@@ -232,7 +233,9 @@ class Writer:
                 "the disk is full, so the server ends without changes=%d; nobody was told they are done", count
             )
             os._exit(DEFECT)
-        self._stuck_since = self._stuck_since or time.monotonic()
+        if not self._stuck_since:
+            self._stuck_since = time.monotonic()
+            self._loop.call_soon_threadsafe(self.on_stuck)
         time.sleep(RETRY_FULL)
 
     def _end(self) -> None:
@@ -306,7 +309,7 @@ class Writer:
                 except Exception:  # must not keep the other callbacks from running
                     log.exception("a callback after a commit failed")
         self._is_crowded = answered >= (2 if self._is_crowded else CROWD)
-        self.on_commit()
+        self.on_commit([entry.changes for entry in entries])
 
 
 class _Entry(NamedTuple):

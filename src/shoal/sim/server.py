@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from shoal.engine.changes import Answer, Change, Outcome
-from shoal.engine.commands import Accept, Command, Talk, Tick
+from shoal.engine.commands import Accept, Command, Rest, Talk, Tick
 from shoal.engine.engine import Engine
 from shoal.engine.snapshot import Snapshot
 from shoal.model.errors import ShoalError
@@ -126,8 +126,21 @@ class SimServer:
             do()
 
     def _deliver(self, answer: Answer) -> None:
+        if answer.rests and self._rests(answer):
+            return
         for deliver in self._waiting.pop((answer.pilot, answer.seq), []):
             deliver(answer.reply)
+
+    def _rests(self, answer: Answer) -> bool:
+        """True if an exchange whose reports are durable now waits for work, or got some at once."""
+        if self.engine is None:
+            return False
+        try:
+            outcome = self._handle(Rest(answer.pilot, answer.seq))
+        except ShoalError:
+            return False  # the engine is being rebuilt
+        self._perform(outcome)
+        return bool(outcome.result)
 
     def _commit(self) -> None:
         changes, self._pending = self._pending, []

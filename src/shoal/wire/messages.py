@@ -363,6 +363,7 @@ class Exchange:
     window: int = -1  # attempts in the window of the mesh that this pilot leads; -1: it leads none
     window_seen: int = 0  # up to which `Reply.window_number` a majority of the mesh keeps what it brought
     sealed: list[Sealed] = field(default_factory=list)  # reports of other members, kept while the server was away
+    asks: bool = False  # it brings reports and asks for work at once: its answer may wait for work a while [ADR 0066]
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ class Pool:
 
     def __init__(self, auto: bool = True) -> None:
         self.auto = auto  # calls are made as soon as they are added
+        self.tells_early = False  # the answer to an addition brings results, as of a server of this version
         self.news = threading.Condition(threading.RLock())
         self.runs: dict[str, FakeRun] = {}
         self.blobs: dict[str, bytes] = {}
@@ -176,7 +177,7 @@ class FakeClient:
 
         return self._do("submit", document, do)  # type: ignore[no-any-return]
 
-    def add(self, run: str, first: int, tasks: Sequence[Mapping[str, Any]]) -> Json:
+    def add(self, run: str, first: int, tasks: Sequence[Mapping[str, Any]], after: int | None = None) -> Json:
         tables = [dict(table) for table in tasks]
 
         def do() -> Json:
@@ -198,6 +199,11 @@ class FakeClient:
         answer: Json = self._do("add", first, do)
         if self._pool.auto:
             self._pool.work(run=run)
+        if self._pool.tells_early:
+            with self._pool.news:
+                page = self._page(run, after, 10_000) if after is not None else None
+            return {**answer, "page": page if page is not None and page["results"] else None}
+        assert after is None, "an older server refuses what it does not know"
         return answer
 
     def results(self, run: str, after: int = 0, limit: int = 10_000, wait: float = 0.0) -> Json:
@@ -206,10 +212,14 @@ class FakeClient:
             self._pool.news.wait_for(lambda: self._cut or len(found.results) > after, wait)
             if self._cut:
                 raise Unreachable("cut")
-            rows = [list(row) for row in found.results[after : after + limit]]
-            return {"results": rows, "last": after + len(rows), "finished": False, "foreign": [], "nonce": found.nonce}
+            return self._page(run, after, limit)
 
         return self._do("results", after, do)  # type: ignore[no-any-return]
+
+    def _page(self, run: str, after: int, limit: int) -> Json:
+        found = self._pool.runs[run]
+        rows = [list(row) for row in found.results[after : after + limit]]
+        return {"results": rows, "last": after + len(rows), "finished": False, "foreign": [], "nonce": found.nonce}
 
     def close_run(self, run: str) -> Json:
         def do() -> Json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import BrokenExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shoal.client.connection.reconnect import ServerConnection, Stopped
 from shoal.client.console import say
@@ -32,6 +32,9 @@ class ResultPoll:
         self._changed = threading.Condition(lock)
         self._thread: threading.Thread | None = None
         self._active = 0.0  # when a call was added or a result came
+        self._is_held = False  # an addition is under way whose answer may bring what it waits for
+        self._page: dict[str, Any] | None = None  # that came with such an answer
+        self._comes_early = False  # the last addition brought its result, so the next one may, too
         self._stopped = False
         self._reason = ""
         self._nonce = ""  # of the run, since the first response
@@ -50,6 +53,23 @@ class ResultPoll:
     def wake(self) -> None:
         """Poll, because a call was added. Under the stream's lock."""
         self._active = time.monotonic()
+        self._is_held = self._comes_early = False
+        self._begin()
+
+    def hold(self) -> None:
+        """A call is being added whose result may come with the answer: wait for that. Under the stream's lock."""
+        self._is_held = True
+        self._begin()
+
+    def added(self, page: dict[str, Any] | None) -> None:
+        """The answer to such an addition is here: read the results that came with it, or poll. Under the stream's lock."""
+        if page is None:
+            self.wake()
+            return
+        self._is_held, self._comes_early, self._page = False, True, page
+        self._changed.notify()
+
+    def _begin(self) -> None:
         if self._thread is None and not self._stopped:
             self._thread = threading.Thread(target=self._run, name="shoal-results", daemon=True)
             self._thread.start()
@@ -80,23 +100,32 @@ class ResultPoll:
             self._stream.finish()
 
     def _wait(self) -> bool:
-        """Wait until a call is unfinished; False at the end."""
+        """Wait until there is a page, or a call is unfinished; False at the end."""
         with self._changed:
-            while not self._stopped and not self._stream.left and time.monotonic() - self._active > LINGER:
+            while not self._stopped and self._page is None and (self._is_held or self._is_idle()):
                 self._changed.wait()
             return not self._stopped
 
+    def _is_idle(self) -> bool:
+        if self._stream.left:
+            return False
+        return self._comes_early or time.monotonic() - self._active > LINGER
+
     def _poll(self) -> None:
         run, left = self._stream.run, self._stream.left
-        try:
-            page = self._connection.ask(
-                lambda client: client.results(run, self.after, wait=WAIT), None if left else 0.0
-            )  # fmt: skip
-        except Unreachable:
-            if left:
-                raise
-            self._active = 0.0  # a server that ended for want of work is not started just to be polled
-            return
+        page, self._page = self._page, None
+        if page is None:
+            try:
+                page = self._connection.ask(
+                    lambda client: client.results(run, self.after, wait=WAIT), None if left else 0.0
+                )  # fmt: skip
+            except Unreachable:
+                if left:
+                    raise
+                self._active = 0.0  # a server that ended for want of work is not started just to be polled
+                return
+        elif int(page["last"]) <= self.after:
+            return  # a poll that was under way had it, too
         nonce = str(page.get("nonce") or "")
         if self._nonce and nonce != self._nonce:
             self._stream.break_off(BrokenExecutor(f"{run} is another run now: the server's database was rolled back"))

@@ -5,7 +5,8 @@ Rules:
   and seeds. One thread sends at a time; calls submitted meanwhile are sent together with the next addition.
 - An addition is repeated under the same number until the server confirms it: added once, never lost.
 - Futures and batches are registered before their call is sent, because the result may arrive before the response.
-- A call submitted when no other is unfinished is sent by the caller's own thread, which saves a thread switch.
+- A call submitted when no other is unfinished is sent by the caller's own thread, which saves a thread switch. If its
+  result comes with the answer, no poll is sent for it [ADR 0066].
 - A call that waits for futures gets its number when they are done, since its arguments are known only then.
 - `left` counts unfinished calls. The end of the stream always happens in the polling thread.
 """
@@ -68,6 +69,7 @@ class Stream:
         self._next = 1
         self._left = 0
         self._sending = self._closing = self._drops = False
+        self._brings_results = False  # the server told that answers to additions may bring results
         self._sender: threading.Thread | None = None
         self._poll = ResultPoll(self, ServerConnection(link), self._lock)
         self._blobs, self._background = Background("shoal-blobs"), Background("shoal-background")
@@ -237,24 +239,27 @@ class Stream:
     # --- sending
     def _take_own(self) -> tuple[int, list[Piece]] | None:
         """What the caller's own thread is to send: its call, if no other is unfinished. Under the lock."""
-        self._poll.wake()
         if self._left > 1 or self._sending or self._unsent is not None:
+            self._poll.wake()
             self._wake_sender()
             return None
+        self._poll.hold()
         self._sending = True
         return self._take()
 
     def _send_own(self, first: int, pieces: list[Piece]) -> None:
-        done = False
+        answer: dict[str, Any] | None = None
         try:
-            done = self._post(first, pieces, HASTY)
+            answer = self._post(first, pieces, HASTY, self._poll.after if self._brings_results else None)
         finally:  # also after Ctrl-C: it is unknown whether it arrived, so the sender repeats it
             with self._lock:
                 self._sending = False
-                self._unsent = None if done else (first, pieces)
-                if not done or self._pending:
+                self._unsent = None if answer is not None else (first, pieces)
+                if answer is None or self._pending:
                     self._wake_sender()
                 self._sent.notify_all()
+                self._brings_results = self._brings_results or "page" in (answer or ())
+                self._poll.added((answer or {}).get("page"))
 
     def _wake_sender(self) -> None:
         if self._sender is None:
@@ -296,31 +301,34 @@ class Stream:
                 self._next += piece.count
         return first, taken
 
-    def _post(self, first: int, pieces: list[Piece], patience: float | None) -> bool:
-        """Add to the run; False if the server does not answer and the addition has to be repeated."""
+    def _post(
+        self, first: int, pieces: list[Piece], patience: float | None, after: int | None = None
+    ) -> dict[str, Any] | None:
+        """Add to the run, and ask for results after a number of the journal. Returns the answer, which is empty if the server
+        has none; None if it does not answer and the addition has to be repeated."""
         try:
-            self._adding.ask(
-                lambda client: client.add(self.run, first, [piece.document() for piece in pieces]), patience
+            return self._adding.ask(
+                lambda client: client.add(self.run, first, [piece.document() for piece in pieces], after), patience
             )
         except Stopped:
-            return True
+            return {}
         except Conflict as error:
             if error.code == "run_closed":
                 self.break_off(BrokenExecutor(f"{self.run} was cancelled, so that it takes no more calls"))
-                return True
+                return {}
             self.break_off(BrokenExecutor(f"somebody else adds to {self.run}: {error.line}"))
         except ShoalError as error:
             if error.transient:  # it is not known whether they were added
                 if patience is not None:
-                    return False
+                    return None
                 self.break_off(BrokenExecutor(f"the server is gone: {error.line}"))
-                return True
+                return {}
             # The server refused these calls: the error is their result, and their numbers are free again.
             with self._lock:
                 rows = [ResultRow(n, "failed", error, error.code, error.message) for n in range(first, self._next)]
                 self._next = first
             self.deliver(rows)
-        return True
+        return {}
 
     # --- results out
     def receive(self, rows: list[ResultRow]) -> None:

@@ -18,7 +18,7 @@ from shoal.engine.pilots import mesh
 from shoal.engine.pilots.hosts import host_joined
 from shoal.engine.pilots.lease_proofs import Proofs
 from shoal.engine.pilots.lending import note_waiting
-from shoal.engine.pilots.long_poll import answer, give_parked, unpark
+from shoal.engine.pilots.long_poll import answer, forget, give_parked, unpark
 from shoal.engine.pilots.losses import end, lose, seen_dead, set_draining
 from shoal.engine.pilots.reconcile import compare, confirm_held, readopt_reported
 from shoal.engine.records import Attempt, Pilot
@@ -222,6 +222,8 @@ def talk(state: State, exchange: Exchange, is_sealed: bool = False) -> Conflict 
         pilot.suspect = False
     pilot.proofs = Proofs(state.lease_key, pilot.names, exchange.proofs)
     if exchange.seq in pilot.replies:
+        if exchange.seq == pilot.parked:
+            forget(state, pilot)  # it rested, and its connection was lost
         state.out.answers.append(Answer(pilot.name, exchange.seq, pilot.replies[exchange.seq], True))
         return None
     if exchange.seq == pilot.parked:
@@ -229,8 +231,10 @@ def talk(state: State, exchange: Exchange, is_sealed: bool = False) -> Conflict 
     if exchange.seq < pilot.seq:
         _overtaken(state, pilot, exchange)
         return None
-    if not (exchange.reports or exchange.batches or exchange.checkpoints or exchange.sealed):
-        unpark(state, pilot)  # an exchange with reports is answered after their commit, and another may wait beside it
+    carries = exchange.reports or exchange.batches or exchange.checkpoints or exchange.sealed
+    if not carries or pilot.parked in pilot.replies:
+        # One with reports is answered after their commit, and another may wait beside it, unless that one rests.
+        unpark(state, pilot)
     pilot.seq, pilot.protocol = exchange.seq, exchange.protocol
     _keep_nonce(pilot, exchange)
     if exchange.tags:
@@ -288,7 +292,8 @@ def talk(state: State, exchange: Exchange, is_sealed: bool = False) -> Conflict 
     window = windows.change(state, pilot, exchange)
     durable = durable or bool(lacking or window.leases) or is_to_be_kept
     at_once = at_once or bool(taken)
-    answer(state, pilot, exchange.seq, [*lacking, *leases], verdicts, durable, at_once, window, taken)
+    asks = exchange.asks and not (is_sealed or exchange.leaving)
+    answer(state, pilot, exchange.seq, [*lacking, *leases], verdicts, durable, at_once, window, taken, asks)
     if exchange.leaving and not pilot.held and not exchange.held and pilot.state is not PilotState.GONE:
         end(state, pilot, exchange.leaving)
     return None

@@ -1,6 +1,8 @@
 """Long polling: an exchange is answered at once if there is something to send, else parked until there is, or until the
 beat is over [protocol 5].
 
+One that brings reports and asks for work at once is parked when they are durable, for a shorter while [ADR 0066].
+
 Waiting pilots are in `state.parked`, those with orders in `state.with_orders`: a command costs nothing for each of a
 thousand pilots that it does not concern.
 """
@@ -19,6 +21,8 @@ from shoal.engine.windows.site_window import NO_CHANGE, WindowChange
 from shoal.model.limits import MAX_ORDERS
 from shoal.wire.messages import ORDERS, Lease, Order, Reply, Verdict
 
+RESTS = 1.0  # seconds that an exchange with reports waits for work: until then its pilot keeps them
+
 
 def answer(
     state: State,
@@ -30,8 +34,11 @@ def answer(
     at_once: bool = False,
     window: WindowChange = NO_CHANGE,
     unsealed: Sequence[str] = (),
+    asks: bool = False,
+    told: Sequence[Verdict] = (),
 ) -> None:
-    """Reply at once if there is something to send or the pilot needs the reply, else park the exchange."""
+    """Reply at once if there is something to send or the pilot needs the reply, else park the exchange. `asks`: with nothing
+    but verdicts it may wait for work once they are durable; `told`: verdicts that are."""
     orders = pilot.orders
     if pilot.draining and not pilot.leaving:
         orders = [*orders, end_order(state, pilot)]
@@ -41,14 +48,30 @@ def answer(
         beat, (neighbours, gone) = state.timing.beat, mesh.changes(state, pilot)
         leader = tell(state, pilot, seq)
         reply = Reply(
-            seq, state.incarnation, leases, orders, verdicts, beat, kept, neighbours, gone, leader, *window,
+            seq, state.incarnation, leases, orders, verdicts or [*told], beat, kept, neighbours, gone, leader, *window,
             unsealed=[*unsealed],
         )  # fmt: skip
         pilot.keep(reply)
-        state.out.answers.append(Answer(pilot.name, seq, reply, durable or bool(verdicts or unsealed)))
+        rests = asks and not (leases or orders or at_once or window.number)
+        state.out.answers.append(Answer(pilot.name, seq, reply, durable or bool(verdicts or unsealed), rests))
     else:
-        pilot.parked, pilot.parked_until = seq, state.now + state.timing.beat
-        state.parked[pilot.name] = state.unlooked[pilot.name] = pilot
+        _park(state, pilot, seq, state.timing.beat)
+
+
+def _park(state: State, pilot: Pilot, seq: int, within: float) -> None:
+    pilot.parked, pilot.parked_until = seq, state.now + within
+    state.parked[pilot.name] = state.unlooked[pilot.name] = pilot
+
+
+def rest(state: State, name: str, seq: int) -> bool:
+    """Park an exchange whose reports are durable; False: it is to be answered now."""
+    pilot = state.pilots.get(name)
+    if pilot is None or pilot.seq != seq or pilot.parked is not None or seq not in pilot.replies:
+        return False
+    if pilot.orders or pilot.draining or pilot.leaving:
+        return False
+    _park(state, pilot, seq, RESTS)
+    return True
 
 
 def end_order(state: State, pilot: Pilot) -> Order:
@@ -63,13 +86,20 @@ def unpark(state: State, pilot: Pilot) -> None:
     if pilot.parked is not None:
         beat, kept, (neighbours, gone) = state.timing.beat, keep_now(state, pilot), mesh.changes(state, pilot)
         leader = tell(state, pilot, pilot.parked)
-        reply = Reply(pilot.parked, state.incarnation, [], [], [], beat, kept, neighbours, gone, leader)
+        told = _told(pilot, pilot.parked)
+        reply = Reply(pilot.parked, state.incarnation, [], [], told, beat, kept, neighbours, gone, leader)
         pilot.keep(reply)
         state.out.answers.append(Answer(pilot.name, pilot.parked, reply, False))
-        _forget(state, pilot)
+        forget(state, pilot)
 
 
-def _forget(state: State, pilot: Pilot) -> None:
+def _told(pilot: Pilot, seq: int) -> list[Verdict]:
+    """The verdicts of an exchange that rests: they are durable."""
+    return pilot.replies[seq].verdicts if seq in pilot.replies else []
+
+
+def forget(state: State, pilot: Pilot) -> None:
+    """The parked exchange is answered."""
     pilot.parked = None
     state.parked.pop(pilot.name, None)
     state.unlooked.pop(pilot.name, None)  # while nothing is ready, nobody looks, and pilots come and go
@@ -79,5 +109,5 @@ def give_parked(state: State, pilot: Pilot, leases: list[Lease], durable: bool) 
     """Answer a parked exchange with leases, and with whatever orders there are."""
     seq = pilot.parked
     assert seq is not None
-    _forget(state, pilot)
-    answer(state, pilot, seq, leases, [], durable)
+    forget(state, pilot)
+    answer(state, pilot, seq, leases, [], durable, told=_told(pilot, seq))

@@ -12,7 +12,7 @@ A report counts only from the pilot that held the attempt, or that is known to h
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from shoal.engine.matching.chunks import carve, finish
@@ -405,7 +405,7 @@ def _close(
     for place, why in (pair for step in report.steps for pair in step.failed.items()):
         state.emit("place_failed", task=task.id, attempt=winner.number, pilot=pilot, place=place, why=why)
     if report.steps:
-        data["steps"] = [asdict(step) for step in report.steps]
+        data["steps"] = [{**vars(step)} for step in report.steps]
     if to is TaskState.SUCCEEDED and task.note:
         data["message"] = task.note
     elif to is not TaskState.SUCCEEDED:

@@ -567,6 +567,7 @@ class Agent:
             checkpoints=content.checkpoints,
             files=content.files,
             emitted=content.emitted,
+            asks=content.may_wait and not (underway or self.running or self.waiting or self.leaving),
             cached=cache.cached,
             uncached=cache.uncached,
             **self._attachments.pack(with_copies=not (is_poll or is_apart)),

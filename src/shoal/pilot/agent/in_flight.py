@@ -1,7 +1,8 @@
 """Exchanges that were sent and not yet answered: at most two, of which one carries reports [protocol 5].
 
 One waits at the server for work; it carries nothing that must be durable before it is answered, so that leases come at
-once. The other brings reports and is answered after their commit; what ends meanwhile goes with the next one.
+once. The other brings reports and is answered after their commit; what ends meanwhile goes with the next one. One that
+brings reports and asks for work, too, stands for both [ADR 0066].
 """
 
 from __future__ import annotations
@@ -55,15 +56,15 @@ class InFlight:
 
     @property
     def carries(self) -> bool:
-        """True if one of them brings reports."""
-        return True in [sent.carries for sent in self._all.values()]
+        """True if one of them brings reports, and does not wait for work as well."""
+        return True in [sent.carries and not sent.exchange.asks for sent in self._all.values()]
 
     def may_poll(self, is_new: bool) -> bool:
         """True if an exchange that only waits for work may be sent too. A server that has just registered us must
         first get the reports that we had, so nothing overtakes them."""
         if not self._all:
             return True
-        polls = False in [sent.carries for sent in self._all.values()]
+        polls = False in [sent.carries and not sent.exchange.asks for sent in self._all.values()]
         return not polls and self.has_capacity and not is_new
 
     @property

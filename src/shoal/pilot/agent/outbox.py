@@ -64,6 +64,11 @@ class ExchangeContent(NamedTuple):
     files: list[FileAnswer]
     emitted: list[Emitted]
 
+    @property
+    def may_wait(self) -> bool:
+        """True if nothing here waits for the verdicts, as the outputs of commands do: it is successes of calls."""
+        return bool(self.batches) and not self.reports and all(batch.result for batch in self.batches)
+
 
 NOTHING = ExchangeContent([], [], {}, [], [], [], [], [])
 

@@ -237,8 +237,8 @@ class Uplink:
                 self._say_once(f"{error}: waiting for the server that this pilot belongs to")
             return [Disowned(seq) if self._needs_certificate(error) else NoAnswer(seq)]
         self.url, self._broken = connection.url, 0
-        if message.reports or message.batches:
-            self._network.answered(connection.took)  # an exchange without reports is held by the server
+        if (message.reports or message.batches) and not message.asks:
+            self._network.answered(connection.took)  # any other exchange is held by the server
         return [read_answer(answer, seq)]
 
     def _hand_on(self, message: Exchange, connection: ServerConnection) -> list[Event]:

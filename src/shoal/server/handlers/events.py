@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shoal.model.event import KINDS
 from shoal.model.ids import parse_run
 from shoal.model.limits import MAX_LOOK, MAX_WAIT
 from shoal.server.context import CallHandler
@@ -22,14 +23,18 @@ class EventsHandler(CallHandler):
         if run is not None:
             self.context.check_run(call.caller, run)
         kinds = kind.split(",") if kind is not None else None
+        is_known = kinds is None or all(one in KINDS for one in kinds)  # else the database refuses them
         holders = self.context.access.holders(call.caller)
         end = self.service.clock() + min(call.number("wait"), MAX_WAIT)
         patient = False  # a caller that waits already is not refused
+        if not self._is_large(run):
+            self.service.events.follow(end)
         while True:
             until = after + MAX_LOOK
+            recent = self.service.events.of_run(run, after, limit, kinds) if run is not None and is_known else None
 
             # The end first: an event committed between the two queries must not be skipped.
-            last, found = await self.service.query(
+            last, found = recent or await self.service.query(
                 lambda r, a=after, u=until: (  # type: ignore[misc]  # bound now
                     r.last_seq(),
                     r.events(after=a, limit=limit, run=run, kinds=kinds, holders=holders, until=u, raw=True),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from operator import methodcaller
+from typing import Any
 
 from shoal.db.reader import Results
 from shoal.engine.commands import Add, AdvancePlan, Close, PollRun, TellFiles
 from shoal.engine.records import Run
 from shoal.model.errors import BadInput, Conflict, Refused, TooBusy
 from shoal.model.ids import parse_run, run_text
-from shoal.model.limits import MAX_BYTES, MAX_TOLD_FILES, MAX_WAIT
+from shoal.model.limits import MAX_BYTES, MAX_RESULTS, MAX_TOLD_FILES, MAX_WAIT
 from shoal.model.states import UNACCEPTED
 from shoal.model.task.checks import whole
 from shoal.model.task.field_values import files
@@ -35,7 +36,7 @@ class OpenRunsHandler(CallHandler):
     """Calls about open runs."""
 
     async def add(self, call: Call) -> Response:
-        """Add tasks to an open run; answered after the commit."""
+        """Add tasks to an open run; answered after the commit, with what has become final up to then [ADR 0066]."""
         first, submission = await call.object(parse_addition)
         check_expressions(submission.specs)
         self._check_adder(call)
@@ -53,7 +54,23 @@ class OpenRunsHandler(CallHandler):
                 raise
             # They are added all the same, so the caller must not add others in their place.
             raise TooBusy(error.message, after=FULL_AGAIN, hint=error.hint) from error
-        return answer(done)
+        after = call.number_or_none("after")
+        return answer({**done, "page": self._latest(run.number, after, call) if after is not None else None})
+
+    def _latest(self, number: int, after: int, call: Call) -> dict[str, Any] | None:
+        """The results after a number of the journal, if there are some and memory has them all."""
+        entries = self.service.results.take(number, after, MAX_RESULTS)
+        return self._document(page_of(entries, after), number, call) if entries else None
+
+    def _document(self, page: Results, number: int, call: Call) -> dict[str, Any]:
+        """A page of results as it is answered."""
+        run = self.service.engine.state.runs.get(number)
+        row = run if run is not None else self.service.reader.run_row(number)
+        return {
+            "results": page.rows, "closed": page.closed, "last": page.last,
+            "finished": run is None or run.finished is not None,
+            "foreign": foreign_elements(page, call.caller.owner), "nonce": row.nonce if row is not None else "",
+        }  # fmt: skip
 
     def _check_adder(self, call: Call) -> None:
         """Only the owner adds tasks, for they run as the owner: a manager may see and cancel the run, no more."""
@@ -129,12 +146,7 @@ class OpenRunsHandler(CallHandler):
             finished = run is None or run.finished is not None
             left = end - service.clock()
             if page.rows or page.closed or left <= 0 or (finished and page.last == after):
-                row = run if run is not None else service.reader.run_row(number)
-                found = {
-                    "results": page.rows, "closed": page.closed, "last": page.last, "finished": finished,
-                    "foreign": foreign_elements(page, call.caller.owner), "nonce": row.nonce if row is not None else "",
-                }  # fmt: skip
-                return answer(found)
+                return answer(self._document(page, number, call))
             after = page.last
             call.rest()
             patient = True

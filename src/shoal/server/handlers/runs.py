@@ -18,6 +18,7 @@ from shoal.model.quantities import many
 from shoal.model.signals import SIGNALS, parse_signal
 from shoal.model.states import FINAL, Cause, TaskState
 from shoal.server.context import CallHandler, Context, unknown_run
+from shoal.server.handlers.events import LARGE
 from shoal.server.handlers.submit import read_submission, submit
 from shoal.server.http.messages import Response
 from shoal.server.http.request import Call, answer
@@ -36,7 +37,9 @@ class RunsHandler(CallHandler):
         for target in targets_of(request.submission.specs):
             self.context.check_target(call.caller, target)
             await check_exists(self.context, target)
-        self.service.last_request = self.service.clock()
+        self.service.last_request = now = self.service.clock()
+        if request.submission.count <= LARGE:
+            self.service.events.follow(now)  # whoever submits a run mostly follows it
         size = call.request.content_length or 0
         done = await submit(self.service, call.caller.owner, request, self.context.blobs.claim, size)
         call.about = done["run"]

@@ -83,7 +83,7 @@ ROUTES: tuple[Route, ...] = (
           query=(Query("state"), Query("name"), Query("owner"), Query("limit", int, 50, 1, MAX_PAGE), Query("before"))),
     Route("GET", "/v1/runs/{run}", "runs.run", "One run with its arrays, spans and counts.", "OneRun", rule="run"),
     Route("POST", "/v1/runs/{run}/tasks", "open.add", "Add tasks to an open run.", "Added", scope="submit", rule="run",
-          body=requests.AdditionBody, most=MAX_BULK_BODY, pace="calls"),
+          body=requests.AdditionBody, query=(Query("after", int, None),), most=MAX_BULK_BODY, pace="calls"),
     Route("POST", "/v1/runs/{run}/close", "open.close", "Nothing more is added to a run.", "ClosedRun", scope="submit",
           rule="run", body=requests.Nothing, acts=True),
     Route("POST", "/v1/runs/{run}/files", "open.files", "Tell the rules of a run of files.", "FilesTold", scope="submit",

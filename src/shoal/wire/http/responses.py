@@ -33,7 +33,6 @@ Submitted = _answer("Submitted",
     "ran, and earlier runs of the same command.",
     run=str, tasks=int, reused=int, again=bool, reuses=list[Row], reruns=list[Row], warnings=list[str],
     outlook=Optional[Row])
-Added = _answer("Added", "Tasks were added to an open run, or had been.", run=str, first=int, tasks=int, again=bool)
 ClosedRun = _answer("ClosedRun", "Nothing more is added to a run.", run=str, finished=bool)
 ResultsPage = _answer("ResultsPage",
     "Tasks that became final: element, state, result, cause, message, attempt, last line, bytes of stdout and of "
@@ -41,6 +40,10 @@ ResultsPage = _answer("ResultsPage",
     "elements of the page whose result was made on a pilot that is not the reader's own. `nonce`: names the run even "
     "where its number is used again, after a database was restored.",
     results=list[list[Any]], closed=list[list[Any]], last=int, finished=bool, foreign=list[int], nonce=str)
+Added = _answer("Added",
+    "Tasks were added to an open run, or had been. `page`: where `after` was given, what has become final since then, if it "
+    "is at hand.",
+    run=str, first=int, tasks=int, again=bool, page=Optional[ResultsPage])
 BlobPut = _answer("BlobPut",
     "How much of a blob is here; `whole`: all of it, and the caller holds it.",
     digest=str, size=int, offset=int, whole=bool)

@@ -701,3 +701,49 @@ def test_results_of_another_history_under_the_same_number_are_not_taken(pool: Po
             pool.work(run=name)
         with pytest.raises(BrokenExecutor, match="another run now"):
             waiting.result(SOON)
+
+
+# --- results that come with the answer to an addition
+def polls(pool: Pool) -> int:
+    return sum(1 for what, _ in pool.asked if what == "results")
+
+
+def test_a_call_whose_result_comes_with_the_answer_is_not_polled_for(pool: Pool) -> None:
+    pool.tells_early = True
+    with executor() as ex:
+        for n in range(3):  # the first one tells that the server can; after it a poll may be under way
+            assert ex.submit(double, n).result(SOON) == 2 * n
+        before = polls(pool)
+        assert [ex.submit(double, n).result(SOON) for n in range(20)] == [2 * n for n in range(20)]
+        assert polls(pool) <= before + 1, "at most the one that was under way"
+
+
+def test_a_call_that_takes_longer_is_polled_for(pool: Pool) -> None:
+    pool.tells_early = True
+    with executor() as ex:
+        for n in range(3):
+            assert ex.submit(double, n).result(SOON) == 2 * n
+        pool.auto = False
+        waiting = ex.submit(double, 21)
+        assert not waiting.done()
+        pool.work()
+        assert waiting.result(SOON) == 42
+
+
+def test_a_call_whose_answer_is_lost_is_sent_again_and_polled_for(pool: Pool) -> None:
+    pool.tells_early = True
+    with executor() as ex:
+        for n in range(3):
+            assert ex.submit(double, n).result(SOON) == 2 * n
+        pool.after = lose("add", 1)
+        assert ex.submit(double, 21).result(SOON) == 42
+
+
+def test_early_results_of_another_history_are_not_taken(pool: Pool) -> None:
+    pool.tells_early = True
+    with contextlib.suppress(BrokenExecutor), executor() as ex:
+        for n in range(3):
+            assert ex.submit(double, n).result(SOON) == 2 * n
+        pool.run.nonce = "b" * 16
+        with pytest.raises(BrokenExecutor, match="another run now"):
+            ex.submit(double, 21).result(SOON)

@@ -184,6 +184,40 @@ def test_a_report_is_kept_until_it_is_acknowledged() -> None:
     assert not driver.agent.reports
 
 
+def call(number: int, count: int = 1) -> Lease:
+    return Lease(f"r1.{number}#1@1", Capacity(1), "safe", function="Zg==", calls=["b25l"] * count, count=count)
+
+
+def called(number: int, over: bool = True) -> Called:
+    return Called(f"r1.{number}#1@1", Batch(f"r1.{number}#1@1", 1, [1.0], [0.001], result=["gAU="]), (), over)
+
+
+def test_the_report_of_a_call_also_asks_for_work_if_nothing_else_is_here() -> None:
+    driver = Driver()
+    driver.answer(leases=[call(1)])
+    (exchange,) = sent(driver.see(called(1)))
+    assert exchange.asks and len(exchange.batches) == 1
+    driver.now += 0.1
+    assert sent(driver.see(Tick())) == [], "it waits for work already"
+    (urgent,) = sent(driver.see(Leave("told to end")))
+    assert not urgent.batches and urgent.leaving, "what is urgent does not wait for its end"
+    driver.answer(exchange.seq)
+    assert driver.agent.outbox.is_empty
+
+
+@pytest.mark.parametrize("why", ["poll", "running", "command", "leaving"])
+def test_any_other_report_is_answered_when_it_is_durable(why: str) -> None:
+    """Outputs of commands are published when they are accepted; who has more to do has more to say."""
+    driver = Driver()
+    driver.answer(leases=[lease(1) if why == "command" else call(1), *([call(2)] if why == "running" else [])])
+    if why == "poll":
+        driver.tick()  # it asks already
+    elif why == "leaving":
+        driver.agent.handle(Leave("told to end"), driver.now)
+    exchange = sent(driver.see(Ended(done(1)) if why == "command" else called(1)))
+    assert all(not one.asks for one in exchange)
+
+
 @pytest.mark.parametrize(
     ("verdict", "accepted"),
     [("recorded", True), ("adopted", True), ("stale", False), ("final", False), ("unknown", False)],

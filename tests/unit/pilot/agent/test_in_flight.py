@@ -22,6 +22,15 @@ def test_one_asks_beside_one_that_brings_reports() -> None:
     assert not in_flight.has_capacity and not in_flight.may_poll(is_new=False)
 
 
+def test_one_that_brings_reports_and_asks_stands_for_both() -> None:
+    in_flight = InFlight()
+    number = in_flight.next_number()
+    reports = [Report("r1.1#1@1", "succeeded")]
+    in_flight.add(Exchange(PROTOCOL, "p1", "s", number, 0, Capacity(), reports=reports, asks=True), 1.0)
+    assert not in_flight.may_poll(is_new=False), "it waits for work already"
+    assert not in_flight.carries and in_flight.has_capacity, "whatever is urgent goes beside it, and ends its wait"
+
+
 def test_a_new_server_hears_first_what_we_had() -> None:
     in_flight = InFlight()
     assert in_flight.may_poll(is_new=True), "nothing to say: so ask"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from shoal.db.sqlite import Database
+from shoal.engine.changes import Final, ResultRow
 from shoal.engine.commands import Submit
 from shoal.model.errors import Refused, TooBusy
 from shoal.model.timing import Timing
@@ -24,14 +26,15 @@ from shoal.server.service import Service
 from shoal.wire.submission import parse_submission
 
 
-def addition(first: int, text: str) -> Call:
+def addition(first: int, text: str, after: int | None = None) -> Call:
     """The request that adds one call."""
 
     async def content(_: Any) -> Any:
         return first, parse_submission({"tasks": [{"function": "Zg==", "calls": [text]}]})
 
     found = SimpleNamespace(
-        object=content, path_part=lambda _: "r1", caller=SimpleNamespace(owner="anna", is_admin=False),
+        object=content, path_part=lambda _: "r1", number_or_none=lambda _: after,
+        caller=SimpleNamespace(owner="anna", is_admin=False),
         request=SimpleNamespace(content_length=100),
     )  # fmt: skip
     return cast(Call, found)
@@ -71,6 +74,35 @@ def test_an_addition_that_waits_for_space_is_not_refused(tmp_path: Path, monkeyp
             assert service.engine.state.runs[1].total == 1 and service.engine.state.runs[1].arrays[0].accepted
         finally:
             is_full.clear()
+            await service.close()
+
+    asyncio.run(story())
+
+
+def test_the_answer_to_an_addition_brings_what_has_become_final(tmp_path: Path) -> None:
+    """If memory has it; nothing is read from the database for it [ADR 0066]."""
+
+    async def story() -> None:
+        service = Service(Database.open(tmp_path / "shoal.db"), tmp_path, Timing(), "own", Reserve(tmp_path))
+        blobs = SimpleNamespace(claim=lambda *_: None)
+        context = SimpleNamespace(service=service, access=None, blobs=blobs, owner_of=lambda _: "anna")
+        handler = OpenRunsHandler(cast(Context, context))
+
+        async def added(first: int, after: int | None) -> Any:
+            return json.loads((await handler.add(addition(first, "b25l", after))).body)["page"]
+
+        try:
+            await service.command(Submit(parse_submission({"tasks": [], "open": True}), "anna", "d"))
+            service.results.follow(1, 5)
+            assert await added(1, 5) is None, "nothing is final"
+            row = ResultRow(1, "succeeded", "gAU=", "", "", 1, "", 0, 0)
+            service.results.add([Final(1, 9, row, "anna")])
+            assert await added(2, None) is None, "nobody asked"
+            page = await added(3, 5)
+            assert page["results"] == [list(row)] and page["last"] == 9 and page["foreign"] == []
+            assert page["nonce"] == service.engine.state.runs[1].nonce
+            assert await added(4, 9) is None and await added(5, 3) is None, "it was read, or is not in memory any more"
+        finally:
             await service.close()
 
     asyncio.run(story())
