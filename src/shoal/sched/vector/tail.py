@@ -33,6 +33,11 @@ class Tail:
             log_normal_fits(ended, ages, *normal), weibull_fits(ended, ages, *weibull)
         )
         centre, spread = np.where(is_weibull, weibull[0], normal[0]), np.where(is_weibull, weibull[1], normal[1])
+        if len(ages) and ages.max() > ended.max():
+            # The longest of all still runs: the distribution reaches at least so far, whatever the others look like.
+            hazard = math.log(len(ended) + len(ages) + 1.0)
+            reach = np.where(is_weibull, math.log(hazard / math.log(2.0)), float(np.interp(hazard, _HAZARD, _Z)))
+            spread = np.maximum(spread, math.log(ages.max() / max(float(np.median(ended)), SHORTEST)) / reach)
         variance = (PRIOR_SPREAD**2 + len(ended) * spread**2) / rng.chisquare(len(ended), draws)
         self.spread = np.clip(np.sqrt(variance), LEAST_SPREAD, MOST_SPREAD)
         self._centre = centre + self.spread * rng.standard_normal(draws) / math.sqrt(len(ended))
