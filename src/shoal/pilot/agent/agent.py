@@ -128,6 +128,8 @@ class Agent:
             actions += begun
             if any(begin.lease.function or begin.lease.count > 1 for begin in begun):
                 self._schedule.add_start(now)
+            elif begun and not (self.waiting or self._slots.free().cores):
+                self._schedule.await_starts(now)
         if self.running:
             actions += self._slots.recall(now)
         self._renew(now, actions)
@@ -263,7 +265,7 @@ class Agent:
         run = self.running.get(event.attempt)
         if run is not None:
             run.started = True
-            self._schedule.add_start(now)
+            self._schedule.on_started(now, all(one.started or one.after for one in self.running.values()))
 
     def _on_announced(self, event: events.Announced, now: float, actions: list[Action]) -> None:
         run = self.running.get(event.attempt)
