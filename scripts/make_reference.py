@@ -739,6 +739,7 @@ LIMITS = {
     "MAX_WINDOW_LEASE": "bytes of a lease in a window",
     "WINDOW_STEP": "tasks by which a window grows with one reply",
     "WINDOW_HOURS": "hours of work for the slots of a mesh that its window holds",
+    "WINDOWS_KEPT": "windows that a task left unbegun and of which a late report is believed",
     "WINDOW_HELD": "seconds for which tasks of a window stay with a site of which nothing is heard",
     "MAX_LEASES": "tasks in one reply, each with a lease of its own",
     "MAX_CHUNK": "tasks in one reply that share a lease; above 100 only counted ones and short calls",

@@ -247,7 +247,8 @@ COPIES_ELSEWHERE = 2  # other members that keep each report, while the server is
 MAX_WINDOW = 2_000  # tasks in the window of one mesh
 MAX_WINDOW_LEASE = 32 * 1024  # bytes of one of them: each member keeps them all, and a frame has to hold it
 WINDOW_STEP = 100  # tasks by which a window grows with one reply, and by which a message between members does
-WINDOW_HOURS = 4.0  # of work for the slots of a mesh that its window holds at most
+WINDOW_HOURS = 12.0  # of work for the slots of a mesh that its window holds at most: a night
+WINDOWS_KEPT = 8  # windows that a task was in and left unbegun: of older ones a late report is not believed
 WINDOW_HELD = 1_800.0  # seconds for which tasks of a window stay with a site of which nothing is heard any more
 
 # --- policy [input E74, E75]

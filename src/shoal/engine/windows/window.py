@@ -24,7 +24,7 @@ from shoal.engine.state import State
 from shoal.engine.windows.leaders import Mesh, members, mesh_of, without_leader
 from shoal.engine.windows.site_window import NO_CHANGE, Silent, SiteWindow, WindowChange
 from shoal.model.ids import AttemptId
-from shoal.model.limits import MAX_WINDOW, MAX_WINDOW_LEASE, WINDOW_HELD, WINDOW_HOURS, WINDOW_STEP
+from shoal.model.limits import MAX_WINDOW, MAX_WINDOW_LEASE, WINDOW_HELD, WINDOW_HOURS, WINDOW_STEP, WINDOWS_KEPT
 from shoal.model.states import TaskState, advance
 from shoal.wire import codec
 from shoal.wire.chunk import altered
@@ -202,7 +202,7 @@ def _may_enter(array: Array) -> bool:
 
 
 def _last_of(cls: TaskClass, most: int) -> Iterator[tuple[Array, int]]:
-    """Ready elements of a class that were never leased, the last ones first."""
+    """Ready elements of a class to which nothing has happened, the last ones first."""
     count = 0
     for entry in nlargest(most + MOST_PASSED_OVER, cls.heap):
         array = entry.leasable.array
@@ -213,9 +213,18 @@ def _last_of(cls: TaskClass, most: int) -> Iterator[tuple[Array, int]]:
                 if count >= most:
                     return
                 is_large = bool(array.spec.calls) and array.spec.calls[element - array.first].startswith("sha256:")
-                if element not in array.tasks and not is_large:
+                if _is_plain(array, element) and not is_large:
                     count += 1
                     yield array, element
+
+
+def _is_plain(array: Array, element: int) -> bool:
+    """True if a ready element is as its array says: it never ended or was lost, but may have been in a window before."""
+    task = array.tasks.get(element)
+    if task is None:
+        return True
+    has_history = task.special is not None or task.own is not None or task.retries > 0 or task.losses > 0
+    return not has_history and element not in array.apart
 
 
 def _grant(state: State, mesh: Mesh, array: Array, element: int, cls: TaskClass) -> Lease:
@@ -243,6 +252,9 @@ def _release(state: State, attempt: AttemptId, why: str) -> None:
     task = state.task_of(attempt)
     state.drop_attempt(task, attempt)
     task.past[attempt] = live.pilot
+    windowed = [name for name, holder in task.past.items() if holder.startswith(MESH)]
+    for name in windowed[:-WINDOWS_KEPT]:
+        del task.past[name]
     task.note = why if len(task.past) > 1 else task.note
     state.back_to_ready(task)
 

@@ -120,16 +120,17 @@ class Agent:
             self._contact = now
         actions: list[Action] = []
         self._on[type(event)](event, now, actions)
-        if self.waiting:
-            self._give_back(self._slots.take_behind(self.reports), "what it waits for did not succeed here")
         if self._stop_at is not None and now >= self._stop_at:
             self._stop_at = None
             self._on_leave(events.Leave(self.leaving, now=True), now, actions)
         if self.waiting:
+            self._give_back(self._slots.take_behind(self.reports), "what it waits for did not succeed here")
             begun = self._slots.begin(now)
             actions += begun
             if any(begin.lease.function or begin.lease.count > 1 for begin in begun):
                 self._schedule.add_start(now)
+            elif begun and not (self.waiting or self._slots.free().cores):
+                self._schedule.await_starts(now)
         if self.running:
             actions += self._slots.recall(now)
         self._renew(now, actions)
@@ -164,10 +165,7 @@ class Agent:
             hurried = self.leaving and (self._stop_all or self.outbox.is_empty)
             limit = 2 * self._beat if hurried else self._patience()
             times.append(self._since() + limit + 0.01)
-        if recall is not None:
-            times.append(recall)
-        if self._stop_at is not None:
-            times.append(self._stop_at)
+        times += [at for at in (recall, self._stop_at) if at is not None]
         return min(times) if times else None
 
     # --- events
@@ -265,7 +263,7 @@ class Agent:
         run = self.running.get(event.attempt)
         if run is not None:
             run.started = True
-            self._schedule.add_start(now)
+            self._schedule.on_started(now, all(one.started or one.after for one in self.running.values()))
 
     def _on_announced(self, event: events.Announced, now: float, actions: list[Action]) -> None:
         run = self.running.get(event.attempt)

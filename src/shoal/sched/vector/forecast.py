@@ -16,19 +16,17 @@ import numpy as np
 
 from shoal.sched.vector.pool_changes import Pool, change_ends
 from shoal.sched.vector.slots import Counts, Floats, Slots, flow_end, one_by_one
+from shoal.sched.vector.tail import SHORTEST, Tail
 
 DRAWS = 200
 MOST_OBSERVED = 1_000  # durations that are used; more say little more
 # The last tasks are simulated one by one: so many, or so many for each slot. What comes before is a flow of work.
 TAIL_TASKS, TAIL_ROUNDS = 1_000, 4
-SHORTEST = 1e-6  # seconds; less counts as this, since its logarithm is used
-LEAST_SPREAD, MOST_SPREAD = 0.005, 3.0  # deviation of the logarithm of durations
-PRIOR_SPREAD = 0.3  # what is believed of it before anything was seen, with the weight of one observation
 MOST_FAILING = 0.95
-FIT_ROUNDS = 200
 MOMENT_DRAWS = 256  # durations in each draw that stand for their mean and deviation
 
-MODEL_ERROR = 0.03  # by which real ends differ from those of the model even where all durations are equal
+MODEL_ERROR = 0.045  # by which real ends differ from those of the model even where all durations are equal
+WIDER = 0.5  # by how much draws are moved from their median with one observation; with more by its root
 LONG_IDLE = 0.95  # share of idle times; longer ones count as the longest of these, since the slot had another reason
 
 _NONE = np.empty(0)
@@ -121,7 +119,7 @@ def makespans(work: Work, rng: np.random.Generator, draws: int = DRAWS) -> Float
     if work.later:
         slots = Slots(speeds, np.maximum(slots.free, end[:, None]), np.zeros(slots.free.shape, bool))
         end = _process(slots, _repeat(work.later, failing, rng, draws), durations, rng).end()
-    end = _widen(end, 1.0 + 1.0 / math.sqrt(min(len(work.ended), MOST_OBSERVED)))
+    end = _widen(end, 1.0 + WIDER / math.sqrt(min(len(work.ended), MOST_OBSERVED)))
     if work.pool is not None:
         end = change_ends(end, work.pool, rng)
     return end * np.exp(work.error * rng.standard_normal(draws))
@@ -162,7 +160,7 @@ def estimate_speeds(places: Sequence[int], durations: Floats, count: int) -> Flo
 class Durations:
     """The distribution of task durations, another one in each draw: observations are drawn with replacement, and those
     that have not ended count as longer than they are now. With n ends, the next one is as likely in each of the n + 1 gaps
-    around them; beyond the longest, and before the shortest, a log-normal distribution goes on."""
+    around them; beyond the longest a fitted distribution goes on (`tail`)."""
 
     def __init__(self, work: Work, rng: np.random.Generator, draws: int) -> None:
         # Streams of their own, task by task: with more tasks the first ones are drawn as with fewer.
@@ -172,20 +170,11 @@ class Durations:
         is_end = np.arange(len(seen)) < len(ended)
         order = np.lexsort((~is_end, seen))  # of equal ones those that ended come first
         self._times, is_end = seen[order], is_end[order]
-        counts = rng.multinomial(len(seen), np.full(len(seen), 1 / len(seen)), draws).astype(float)
-        counts[~counts[:, is_end].any(axis=1)] = 1.0  # a draw without a single end knows nothing
-        at_risk = np.cumsum(counts[:, ::-1], axis=1)[:, ::-1]
-        hazard = np.where(is_end, counts / np.maximum(at_risk, 1.0), 0.0)
-        known = len(ended) / (len(ended) + 1)
-        self._reached = known * (1.0 - np.cumprod(1.0 - hazard, axis=1))  # probability of an end until then
-        centre, spread = fit_log_normal(seen[: len(ended)], seen[len(ended) :])
-        if len(ages) and ages.max() > ended.max():
-            # The longest of all still runs: the distribution reaches at least so far, whatever the others look like.
-            beyond = float(np.interp(math.log(len(seen) + 1.0), _HAZARD, _Z))
-            spread = max(spread, math.log(ages.max() / max(float(np.median(ended)), SHORTEST)) / beyond)
-        variance = (PRIOR_SPREAD**2 + len(ended) * spread**2) / rng.chisquare(len(ended), draws)
-        self._spread = np.clip(np.sqrt(variance), LEAST_SPREAD, MOST_SPREAD)
-        self._centre = centre + self._spread * rng.standard_normal(draws) / math.sqrt(len(ended))
+        # Of those that reached a moment at which one ended, that share is Beta distributed: -log(1 - share) is exponential.
+        at_risk = np.arange(len(seen), 0.0, -1.0)
+        hazard = np.where(is_end, rng.standard_exponential((draws, len(seen))) / at_risk, 0.0)
+        self._reached = -np.expm1(-np.cumsum(hazard, axis=1))  # probability of an end until then
+        self._tail = Tail(seen[: len(ended)], seen[len(ended) :], rng, draws)
         self._idle = rng.choice(work.idle, (draws, len(work.idle))).mean(axis=1) if len(work.idle) else np.zeros(draws)
         self._samples = self._at(self._chances(MOMENT_DRAWS))
         self.mean, self.deviation = self._samples.mean(axis=1) + self._idle, self._samples.std(axis=1)
@@ -228,50 +217,16 @@ class Durations:
             longer: Floats = np.maximum(found, least)
             return longer
         # The logarithm of a normal variable that is beyond most others exceeds them by about half a deviation.
-        shorter = np.exp(-0.5 * self._spread[:, None] * self._shorter.standard_exponential(found.T.shape).T)
+        shorter = np.exp(-0.5 * self._tail.spread[:, None] * self._shorter.standard_exponential(found.T.shape).T)
         return np.where(probability < self._reached[:, :1], found * shorter, found)
 
     def _beyond(self, bound: Floats) -> Floats:
-        """Durations of the fitted distribution that are longer than this."""
-        centre, spread = self._centre[:, None], self._spread[:, None]
-        survived = np.interp((np.log(np.maximum(bound, SHORTEST)) - centre) / spread, _Z, _HAZARD)
-        hazard = np.minimum(survived + self._longer.standard_exponential(bound.T.shape).T, _HAZARD[-1])
-        longer: Floats = np.maximum(bound, np.exp(centre + spread * np.interp(hazard, _HAZARD, _Z)))
-        return longer
+        """Durations of the fitted distributions that are longer than this."""
+        return self._tail.longer(bound, self._longer.standard_exponential(bound.T.shape).T)
 
 
 def _some(values: Floats, rng: np.random.Generator) -> Floats:
     return values if len(values) <= MOST_OBSERVED else rng.choice(values, MOST_OBSERVED, replace=False)
-
-
-# The standard normal distribution: its cumulative hazard, -log(1 - F), at points that are close enough to interpolate.
-_Z = np.linspace(-6.0, 12.0, 1801)
-_HAZARD = -np.log([0.5 * math.erfc(z / math.sqrt(2)) for z in _Z])
-
-
-def fit_log_normal(ended: Floats, ages: Floats) -> tuple[float, float]:
-    """Mean and deviation of the logarithm of durations, if some are only known to be longer than their age.
-
-    It is used for the longest, so of the shorter half it only counts that they are shorter. Expectation maximisation:
-    what is not known is replaced by what is expected of it, until nothing changes.
-    """
-    logs, above = np.sort(np.log(ended)), np.log(ages)
-    cut = len(logs) // 2
-    known, below = logs[cut:], np.full(cut, logs[cut])
-    bound, sign = np.concatenate((above, below)), np.repeat((1.0, -1.0), (len(above), len(below)))
-    centre, spread = float(logs.mean()), max(float(logs.std()), LEAST_SPREAD)
-    for _ in range(FIT_ROUNDS):
-        z = np.clip(sign * (bound - centre) / spread, -6.0, 8.0)
-        mills = sign * np.exp(-(z**2) / 2 + np.interp(z, _Z, _HAZARD)) / math.sqrt(2 * math.pi)
-        mean = centre + spread * mills
-        square = centre**2 + spread**2 + spread * (bound + centre) * mills
-        total = len(known) + len(bound)
-        before, centre = centre, float((known.sum() + mean.sum()) / total)
-        variance = float((known**2).sum() + square.sum()) / total - centre**2
-        spread = math.sqrt(max(variance, LEAST_SPREAD**2))
-        if abs(centre - before) < 1e-3 * spread:
-            break
-    return centre, min(spread, MOST_SPREAD)
 
 
 def _process(slots: Slots, counts: Counts, durations: Durations, rng: np.random.Generator) -> Slots:

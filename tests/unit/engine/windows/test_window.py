@@ -7,7 +7,8 @@ from typing import Any
 from shoal.engine.commands import ReportSite
 from shoal.engine.pilots.mesh import peer_id
 from shoal.engine.windows.window import COPIES_BEATS, GUESTS_WITHIN
-from shoal.model.limits import WINDOW_HELD
+from shoal.model.ids import parse_attempt
+from shoal.model.limits import WINDOW_HELD, WINDOWS_KEPT
 from shoal.wire.http.requests import AllocationChange, SiteStatus
 from shoal.wire.messages import Lease, Reply
 from tests.unit.engine.stand import FakePilot, Stand, good
@@ -187,6 +188,53 @@ def test_after_a_restart_what_members_began_counts_and_the_rest_is_ready_again_w
     site.seen = 0
     site.fill()
     assert not {lease.attempt for lease in begun} & site.window.keys(), "new windows have new numbers"
+
+
+def return_unbegun(site: Site) -> None:
+    """The server starts again, and nothing of the window was begun meanwhile."""
+    site.stand.restart()
+    site.window.clear()
+    site.seen = 0
+    for _ in range(3):
+        for pilot in site.pilots:
+            pilot.talk()
+
+
+def test_what_a_site_left_unbegun_is_in_its_next_window() -> None:
+    """Issue 17: a site whose server was away once had no window for what was ready then, however often that went away again."""
+    site = Site()
+    site.stand.submit({"array": "1-40"})
+    site.fill()
+    before = {number(attempt) for attempt in site.window}
+    assert before
+    return_unbegun(site)
+    site.fill()
+    begun = sum(len(pilot.held) for pilot in site.pilots)
+    assert {number(attempt) for attempt in site.window} >= set(sorted(before)[begun:])
+
+
+def test_what_has_failed_or_was_lost_is_in_no_window() -> None:
+    site = Site()
+    run = site.stand.submit({"array": "1-40"})
+    state = site.stand.engine.state
+    (array,) = state.runs[run].arrays
+    state.task_at(array, 40).retries = 1
+    state.task_at(array, 39).losses = 1
+    site.fill()
+    assert {number(attempt) for attempt in site.window} & {38, 39, 40} == {38}
+
+
+def test_of_windows_that_left_a_task_unbegun_a_few_are_remembered() -> None:
+    site = Site()
+    run = site.stand.submit({"array": "1-40"})
+    for _ in range(WINDOWS_KEPT + 3):
+        site.fill()
+        return_unbegun(site)
+    site.fill()
+    task = site.stand.engine.state.task_of(parse_attempt(next(iter(site.window))))
+    assert len(task.past) == WINDOWS_KEPT
+    assert [attempt.number for attempt in task.past] == sorted(attempt.number for attempt in task.past)[-WINDOWS_KEPT:]
+    assert site.stand.state(run, task.element) == "leased"
 
 
 def test_what_is_done_and_will_be_reported_is_not_ready_again() -> None:

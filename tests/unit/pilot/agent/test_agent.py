@@ -49,7 +49,7 @@ from shoal.pilot.agent.events import (
     Wrote,
 )
 from shoal.pilot.agent.registration import BACKOFF_MOST
-from shoal.pilot.agent.send_schedule import START_DELAY, TAGS_INTERVAL
+from shoal.pilot.agent.send_schedule import START_DELAY, STARTS_AWAITED, TAGS_INTERVAL
 from shoal.wire.messages import (
     Batch,
     Capacity,
@@ -389,6 +389,32 @@ def test_a_start_waits_a_little_for_company() -> None:
     assert due == driver.now + START_DELAY
     (exchange,) = sent(driver.tick())
     assert [(h.attempt, h.stage) for h in exchange.held] == [("r1.1#1@1", "running")]
+
+
+def test_where_no_slot_is_free_the_next_exchange_waits_a_moment_and_tells_of_the_start() -> None:
+    driver = Driver(Capacity(1))
+    assert sent(driver.answer(leases=[lease(1)])) == []
+    assert driver.agent.deadline() == driver.now + STARTS_AWAITED
+    (exchange,) = sent(driver.see(Started("r1.1#1@1")))
+    assert [(h.attempt, h.stage) for h in exchange.held] == [("r1.1#1@1", "running")]
+    assert sent(driver.answer()) != [], "the start needs no exchange of its own"
+    assert len(driver.open) == 1
+
+
+def test_a_start_that_takes_long_keeps_no_exchange_back() -> None:
+    driver = Driver(Capacity(1))
+    driver.answer(leases=[lease(1)])
+    (exchange,) = sent(driver.tick())
+    assert [(h.attempt, h.stage) for h in exchange.held] == [("r1.1#1@1", "leased")]
+    assert sent(driver.see(Started("r1.1#1@1"))) == []
+    assert driver.agent.deadline() == driver.now + START_DELAY
+
+
+def test_while_something_waits_here_or_a_slot_is_free_work_is_asked_for_at_once() -> None:
+    for room, leases in ((Capacity(2), [lease(1)]), (Capacity(1), [lease(1), lease(2)])):
+        driver = Driver(room)
+        (exchange,) = sent(driver.answer(leases=leases))
+        assert {held.stage for held in exchange.held} == {"leased"}
 
 
 def test_changed_tags_travel_once() -> None:

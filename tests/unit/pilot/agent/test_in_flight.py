@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.pilot.agent.in_flight import InFlight
-from shoal.pilot.agent.send_schedule import BATCH_DELAY, POLL_DELAY, START_DELAY, SendSchedule
+from shoal.pilot.agent.send_schedule import BATCH_DELAY, POLL_DELAY, START_DELAY, STARTS_AWAITED, SendSchedule
 from shoal.wire.messages import PROTOCOL, Capacity, Exchange, Lease, Report
 
 
@@ -81,6 +81,18 @@ def test_a_call_that_has_just_begun_is_told_a_little_later() -> None:
     schedule = SendSchedule()
     schedule.on_polled(1.0, has_unreported=True)
     assert not schedule.is_due(1.0) and schedule.is_due(1.0 + START_DELAY)
+
+
+def test_an_answer_without_leases_does_not_end_the_wait_for_starts() -> None:
+    """That of the exchange with the report of the task before."""
+    schedule = SendSchedule()
+    schedule.await_starts(1.0)
+    schedule.on_answered(1.01, [])
+    assert schedule.times(carries=False, polls=False) == [1.0 + STARTS_AWAITED]
+    schedule.on_started(1.02, are_all=False)
+    assert schedule.poll_at == 1.0 + STARTS_AWAITED
+    schedule.on_started(1.03, are_all=True)
+    assert schedule.poll_at == 1.03
 
 
 def test_after_a_few_calls_it_asks_a_little_later() -> None:
