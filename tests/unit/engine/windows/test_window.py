@@ -198,6 +198,7 @@ def return_unbegun(site: Site) -> None:
     for _ in range(3):
         for pilot in site.pilots:
             pilot.talk()
+    site.stand.pass_time(GUESTS_WITHIN)
 
 
 def test_what_a_site_left_unbegun_is_in_its_next_window() -> None:
