@@ -47,7 +47,6 @@ from shoal.server.auth.local_tokens import local_tokens
 from shoal.server.blobs.registry import CHECKPOINTS_EVERY, QUOTA, Blobs
 from shoal.server.blobs.uploads import Uploads
 from shoal.server.context import Context
-from shoal.server.deadline_watch import DeadlineWatch
 from shoal.server.disk_reserve import Reserve
 from shoal.server.file_watch import FileWatch
 from shoal.server.hooks.ban_hook import BanHook
@@ -61,6 +60,7 @@ from shoal.server.http.tunnel_socket import TunnelSocket
 from shoal.server.metrics import Metrics
 from shoal.server.own_pilot import OriginalSettings, OwnPilot
 from shoal.server.placement import PlacementLoop
+from shoal.server.planning.deadline_watch import DeadlineWatch
 from shoal.server.planning.planner import Planner
 from shoal.server.private_files import write_private
 from shoal.server.retention import prune

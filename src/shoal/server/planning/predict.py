@@ -8,7 +8,7 @@ from typing import Any
 from shoal.db.reader import Reader
 from shoal.engine.records import Run
 from shoal.model.file_names import DATABASE
-from shoal.server.deadline_watch import ReaderRows
+from shoal.server.planning.deadline_watch import ReaderRows
 from shoal.server.planning.steps import Found
 from shoal.server.service import Service
 
