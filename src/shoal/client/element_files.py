@@ -112,7 +112,7 @@ class ElementFiles:
         return bool(self._passed) and os.path.relpath(os.path.join(base, name), self._submission.cwd) in self._passed
 
     def _state(self, base: str, name: str, is_input: bool) -> str:
-        if not name or len(name) > _MAX_PATH or "\0" in name or "\n" in name:
+        if not name or len(name) > _MAX_PATH or "\0" in name:
             return ABSENT
         key = os.path.join(base, name), is_input
         if key not in self._seen:

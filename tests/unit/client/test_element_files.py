@@ -31,6 +31,14 @@ def test_files_that_parameters_name_are_told_apart_and_others_are_absent(tmp_pat
     assert ElementFiles(submission(tmp_path, command=["sim", "{x}"], params={"x": "1..9"})).read() == [""]
 
 
+def test_a_name_of_several_lines_is_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "a\nb").write_text("first", encoding="utf-8")
+    made = submission(tmp_path, command=["cat", "{f}"], params={"f": ["a\nb"]})
+    before = ElementFiles(made).read()
+    (tmp_path / "a\nb").write_text("second", encoding="utf-8")
+    assert ElementFiles(made).read() != before != [""]
+
+
 def test_a_value_is_looked_at_once_and_a_sweep_that_is_too_large_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
