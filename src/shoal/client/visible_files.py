@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.client.sent_files import may_send
+from shoal.flow.file_edges import folders_of
 from shoal.model.errors import echo
 from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_VISIBLE
@@ -238,7 +239,7 @@ def _needed(spec: Spec, run_cwd: str, is_sent: bool, present: Presence) -> Itera
         yield run_cwd, f"the task declares {echo(declared[0])!r}"
     named = (*inputs, *spec.outputs, *spec.command[:1]) if is_sent else ()
     moved = frozenset(map(os.path.normpath, filter(None, named)))
-    for word in _words(spec, moved):
+    for word in _words(spec, moved | _made_for(spec.outputs, inputs) if is_sent else moved):
         if is_url(word) or _is_below(word, moved):
             continue
         if os.path.isabs(word):
@@ -253,6 +254,13 @@ def _needed(spec: Spec, run_cwd: str, is_sent: bool, present: Presence) -> Itera
     bound = next((name for name in redirected if not name.startswith("/") and not _is_moved(name, moved)), "")
     if here and bound:
         yield here, f"its command writes to {echo(bound)!r}"
+
+
+def _made_for(outputs: Iterable[str], inputs: Iterable[str]) -> frozenset[str]:
+    """The directories that outputs are in, and no inputs: a task that names one makes it, wherever it runs. It is here as soon
+    as the first outputs came back."""
+    made, read = ({one for name in names for one in folders_of(os.path.normpath(name))} for names in (outputs, inputs))
+    return frozenset(made - read - {"."})
 
 
 def _is_moved(name: str, moved: frozenset[str]) -> bool:

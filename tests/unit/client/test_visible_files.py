@@ -64,6 +64,28 @@ def test_what_a_task_names_is_needed(here: Path, task: dict[str, Any], paths: li
     assert needed(here, **task) == paths
 
 
+@pytest.mark.parametrize(
+    ("task", "paths"),
+    [
+        ({"shell": "mkdir -p out; wc data.txt > out/res", "inputs": ["data.txt"], "outputs": ["out/res"]}, []),
+        ({"command": ["mkdir", "./out/"], "outputs": ["out/deep/{x}"], "params": {"x": "1..2"}}, []),
+        ({"command": ["x", "out"], "outputs": ["out"]}, []),
+        ({"command": ["x", "out"], "outputs": ["out.txt"]}, PROJECT),
+        ({"command": ["x", "."], "outputs": ["out/res"]}, PROJECT),
+        ({"command": ["x", "out/other"], "outputs": ["out/res"]}, PROJECT),
+        ({"command": ["x", "out"], "inputs": ["out/other"], "outputs": ["out/res"]}, PROJECT),  # it may read more there
+    ],
+)
+def test_a_directory_of_outputs_that_come_back_binds_no_task(
+    here: Path, task: dict[str, Any], paths: list[str]
+) -> None:
+    (here / "out" / "other").write_text("")
+    found = VisibleFiles().of(parse_spec(task), str(here), is_sent=True)
+    assert [path for path, text in found.items() if parse_evidence(text).is_needed] == [
+        f"{here.parent.parent}{path}" for path in paths
+    ]
+
+
 def test_a_program_elsewhere_on_the_disk_is_needed_by_itself(here: Path) -> None:
     tool = str(here.parent / "tool")
     assert needed(here, command=[tool], cwd="own") == ["/anna/tool"]
