@@ -907,9 +907,9 @@ def show_limit(name: str, value: float) -> str:
 
 
 # --- cli.md
-USAGE = """Exit status: 0 all succeeded, 1 a task did not succeed, 2 wrong use, 3 refused, 4 no answer from the server,
-130 Ctrl-C, 70 a defect of Shoal; `shoal run` of one command: its own, and 125 instead of 3 and 4. Notes and errors go to
-standard error, results to standard output."""
+USAGE = """Exit status: 0 all succeeded, 1 a task did not succeed or standard output cannot be written, 2 wrong use,
+3 refused, 4 no answer from the server, 130 Ctrl-C, 70 a defect of Shoal; `shoal run` of one command: its own, and 125 instead of
+3 and 4, and if its output cannot be written. Notes and errors go to standard error, results to standard output."""
 
 
 def cli_page() -> list[str]:
