@@ -51,9 +51,8 @@ class Rule:
         return self.files.split("/")
 
     def takes(self, name: str) -> bool:
-        """True if its pattern fits a file: `*` and `?` stay within one folder, and pass over names that begin with a dot."""
-        parts = name.split("/")
-        return len(parts) == len(self._parts) and all(map(_fits, parts, self._parts))
+        """True if its pattern fits a file."""
+        return _all_fit(name.split("/"), self._parts)
 
     def table_of(self, files: Sequence[str], number: int) -> dict[str, Any]:
         """The fields of its task for these files."""
@@ -70,6 +69,15 @@ class Rule:
             table["shell"] = table["shell"].replace(FILES_WORD, f"{{{FILES}:raw}}")
             values[FILES] = " ".join(map(shlex.quote, files))
         return {**table, "params": [values]}
+
+
+def is_taken(name: str, pattern: str) -> bool:
+    """True if the pattern of a rule fits a file: `*` and `?` stay within one folder, passing over names with a dot first."""
+    return _all_fit(name.split("/"), pattern.split("/"))
+
+
+def _all_fit(parts: Sequence[str], patterns: Sequence[str]) -> bool:
+    return len(parts) == len(patterns) and all(map(_fits, parts, patterns))
 
 
 def _fits(part: str, pattern: str) -> bool:
