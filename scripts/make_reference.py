@@ -351,7 +351,8 @@ def task_page() -> list[str]:
         f"{limits.MAX_COMPARED:,} tasks the parameters that are files are compared all together, and of names that only "
         f"contain a parameter those of the first {preflight.MAX_CHECKED:,} `inputs` and `stdin`: if one changed, all run;",
         "- what it wrote is there, and not altered since it ended: its `outputs` and the files of `stdout` and `stderr` "
-        "(by their date; of one that all tasks of a sweep write only that it is there). Not looked at: those of a sweep of "
+        "(by their date, also one that is older than the task and was put there after it; of one that all tasks of a sweep write "
+        "only that it is there). Not looked at: those of a sweep of "
         f"more than {limits.MAX_COMPARED:,} tasks, which `shoal` says, and those on other hosts of which none is seen here, and "
         "what is in `store`;",
         "- the environment of the submitter, without variables of the terminal or login such as `TERM`, `PWD` and `SSH_*`;",
@@ -911,9 +912,9 @@ def show_limit(name: str, value: float) -> str:
 
 
 # --- cli.md
-USAGE = """Exit status: 0 all succeeded, 1 a task did not succeed, 2 wrong use, 3 refused, 4 no answer from the server,
-130 Ctrl-C, 70 a defect of Shoal; `shoal run` of one command: its own, and 125 instead of 3 and 4. Notes and errors go to
-standard error, results to standard output."""
+USAGE = """Exit status: 0 all succeeded, 1 a task did not succeed or standard output cannot be written, 2 wrong use,
+3 refused, 4 no answer from the server, 130 Ctrl-C, 70 a defect of Shoal; `shoal run` of one command: its own, and 125 instead of
+3 and 4, and if its output cannot be written. Notes and errors go to standard error, results to standard output."""
 
 
 def cli_page() -> list[str]:

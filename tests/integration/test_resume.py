@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -154,6 +156,24 @@ def test_a_single_task_runs_again_if_the_file_of_its_output_is_gone(terminal: Te
     (terminal.cwd / "single.txt").unlink()
     again = terminal.good("run", "--resume", *words)
     assert not is_taken_over(again) and "1 task runs again: a file that they wrote is gone" in again.err
+
+
+def test_a_task_runs_again_if_an_older_file_was_put_in_the_place_of_its_output(terminal: Terminal) -> None:
+    read, written, kept = (terminal.cwd / name for name in ("from.txt", "to.txt", "to.bak"))
+    read.write_text("first", encoding="utf-8")
+    words = ("--output", "to.txt", "--", "cp", "from.txt", "to.txt")
+    terminal.good("run", *words)
+    shutil.copy2(written, kept)
+    time.sleep(0.3)  # the second attempt begins after the first one's file was written, by any clock
+    read.write_text("second", encoding="utf-8")
+    terminal.good("run", *words)
+    os.link(written, terminal.cwd / "second name")
+    assert is_taken_over(terminal.good("run", "--resume", *words))
+    time.sleep(0.1)
+    kept.rename(written)
+    again = terminal.good("run", "--resume", *words)
+    assert not is_taken_over(again) and "1 task runs again: a file that they wrote was altered since" in again.err
+    assert written.read_text(encoding="utf-8") == "second"
 
 
 STEPS = """

@@ -1,7 +1,7 @@
 """The `shoal` command: runs one command line and turns every error into one line and an exit status.
 
-0 all succeeded, 1 a task did not, 2 the command line or a file is wrong, 3 refused, 4 no answer, 130 Ctrl-C. `shoal run`
-of one command has its exit status, and 125 instead of 3 and 4.
+0 all succeeded, 1 a task did not or standard output cannot be written, 2 the command line or a file is wrong, 3 refused,
+4 no answer, 130 Ctrl-C. `shoal run` of one command has its exit status, and 125 instead of 3, 4 and lost output.
 
 Everything large is imported inside `invoke`, so that Ctrl-C is handled while it is imported, too.
 """
@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from shoal.client.console import OutputLost, telling
 from shoal.model.errors import BadInput, ShoalError, Unreachable
 
 OK, FAILED, USAGE, REFUSED, UNREACHABLE, INTERRUPTED, INTERNAL = 0, 1, 2, 3, 4, 130, 70
@@ -39,6 +40,8 @@ def _invoke(arguments: Sequence[str] | None) -> int:
         status = cli.main(
             args=list(arguments) if arguments is not None else None, prog_name="shoal", standalone_mode=False, obj=told
         )
+        if sys.stdout is not None:
+            sys.stdout.flush()  # what cannot be written is told now, not when the interpreter ends
         for note in told:
             say(note)
         return status if isinstance(status, int) else OK
@@ -81,6 +84,8 @@ def status_of(error: ShoalError) -> int:
     """The exit status of an error [input E0]."""
     if isinstance(error, BadInput):
         return USAGE
+    if isinstance(error, OutputLost):
+        return FAILED
     return UNREACHABLE if isinstance(error, Unreachable) else REFUSED
 
 
@@ -92,4 +97,6 @@ def main() -> None:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
+    if sys.stdout is not None:
+        sys.stdout = telling(sys.stdout)
     sys.exit(invoke())

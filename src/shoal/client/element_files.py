@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from collections.abc import Iterator
 
 from shoal.client.file_states import FileStates, parts_of
 from shoal.client.visible_files import Presence
@@ -21,6 +22,7 @@ from shoal.model.task.url_input import is_url
 ABSENT = "-" * FINGERPRINT_WIDTH
 NOT_LOOKED_AT, GONE = 0.0, -1.0
 _MAX_PATH = 4096
+_AT_ONCE = 0.05  # s: a file may be closed, and get its mode, so long after it was written last
 
 
 def is_compared(spec: Spec) -> bool:
@@ -86,6 +88,16 @@ class ElementFiles:
             found.append(dates if is_seen else [])
         return found
 
+    def renamed(self) -> list[list[list[float]]]:
+        """For each spec and task two dates of each file that it alone writes whose inode was changed after its content: those of
+        its content and of its inode. `--resume` sees by them that a file was replaced by an older one."""
+        found = []
+        for spec in self._submission.specs:
+            has_any = (spec.outputs or spec.stdout or spec.stderr) and (spec.sweep is None or is_compared(spec))
+            pairs = [self._pairs(spec, params) for params in _elements(spec)] if has_any and not spec.function else []
+            found.append(pairs if any(pairs) else [])
+        return found
+
     def _of(self, spec: Spec, texts: list[str], params: dict[str, Value]) -> list[str]:
         base = self._base(spec, params)
         own = {_filled(spec, text, params) for text in (*spec.outputs, spec.stdout, spec.stderr) if text}
@@ -112,7 +124,7 @@ class ElementFiles:
         return bool(self._passed) and os.path.relpath(os.path.join(base, name), self._submission.cwd) in self._passed
 
     def _state(self, base: str, name: str, is_input: bool) -> str:
-        if not name or len(name) > _MAX_PATH or "\0" in name or "\n" in name:
+        if not name or len(name) > _MAX_PATH or "\0" in name:
             return ABSENT
         key = os.path.join(base, name), is_input
         if key not in self._seen:
@@ -130,20 +142,35 @@ class ElementFiles:
         return os.path.join(self._submission.cwd, inside or "")
 
     def _date(self, spec: Spec, params: dict[str, Value]) -> float:
+        newest = NOT_LOOKED_AT
+        for path, is_own in self._paths(spec, params):
+            try:
+                state = os.stat(path)
+            except (OSError, ValueError):
+                return GONE
+            if stat.S_ISREG(state.st_mode) and is_own:
+                newest = max(newest, state.st_mtime)
+        return newest
+
+    def _pairs(self, spec: Spec, params: dict[str, Value]) -> list[float]:
+        found: list[float] = []
+        for path in [path for path, is_own in self._paths(spec, params) if is_own]:
+            try:
+                state, link = os.stat(path), os.lstat(path)
+            except (OSError, ValueError):
+                continue
+            came = max(state.st_ctime, link.st_ctime)
+            if stat.S_ISREG(state.st_mode) and came > state.st_mtime + _AT_ONCE:
+                found += [state.st_mtime, came]
+        return found
+
+    def _paths(self, spec: Spec, params: dict[str, Value]) -> Iterator[tuple[str, bool]]:
+        """The files that a task writes; True for its own: one that all tasks of a sweep write is newer than the end of most."""
         base = self._base(spec, params)
         named = [(text, base) for text in spec.outputs if text not in spec.store]  # which are not here
         named += [(text, self._submission.cwd) for text in (spec.stdout, spec.stderr) if text]
-        newest = NOT_LOOKED_AT
         for text, folder in named:
-            name = fill(text, params) if spec.sweep is not None else text
-            try:
-                state = os.stat(os.path.join(folder, name))
-            except (OSError, ValueError):
-                return GONE
-            # A file that all tasks of a sweep write is newer than the end of most of them.
-            if stat.S_ISREG(state.st_mode) and (spec.sweep is None or holes(text)):
-                newest = max(newest, state.st_mtime)
-        return newest
+            yield os.path.join(folder, _filled(spec, text, params)), spec.sweep is None or bool(holes(text))
 
 
 def _shortened(text: str) -> str:

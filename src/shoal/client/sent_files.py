@@ -19,7 +19,7 @@ from shoal.model.limits import MAX_CONTENT, MAX_DIRECTORY
 from shoal.model.task.content import DIRECTORY, Content
 from shoal.model.task.kept_files import is_written
 from shoal.model.task.spec import OWN, Spec
-from shoal.model.task.sweep import Value, fill, holes
+from shoal.model.task.sweep import fill, holes
 from shoal.model.task.url_input import UrlInput, has_urls, is_url, parse_url
 
 _DIRECTORY = Content(DIRECTORY, 0o755).text
@@ -65,8 +65,7 @@ class SentFiles:
         """The part of `content` for inputs at URLs that pilots do not read: read here, and sent."""
         found: dict[str, str] = {}
         for text in spec.inputs if has_urls(spec.inputs) else ():
-            for values in _values(spec, text):
-                name = fill(text, values) if spec.sweep is not None else text
+            for name in _each_name(spec, text):
                 url = parse_url(name)
                 if url is not None and url.is_remote and name not in found:
                     found[name] = self._send_remote(name, url)
@@ -154,12 +153,7 @@ class SentFiles:
 
 def written_by(specs: Iterable[Spec]) -> set[str]:
     """The names of all files that the tasks of these specs write."""
-    return {
-        fill(text, values) if spec.sweep is not None else text
-        for spec in specs
-        for text in spec.outputs
-        for values in _values(spec, text)
-    }
+    return {name for spec in specs for text in spec.outputs for name in _each_name(spec, text)}
 
 
 def _earlier(earlier: Mapping[str, str], named: str) -> dict[str, str]:
@@ -188,27 +182,29 @@ def may_send(spec: Spec) -> bool:
         return False
     if spec.function or spec.cwd not in (None, OWN) or spec.units is not None or spec.stdout or spec.stderr:
         return False
-    names = {fill(text, values) for text in spec.inputs for values in _values(spec, text)}
+    names = {name for text in spec.inputs for name in _each_name(spec, text)}
     return not any(os.path.isabs(name) or os.path.normpath(name).startswith("..") for name in names if not is_url(name))
 
 
-def _values(spec: Spec, text: str) -> Iterator[dict[str, Value]]:
-    """The parameters of each task for which a text may differ; one without any if it is the same for all."""
-    if spec.sweep is None or not holes(text):
-        yield {}
+def _each_name(spec: Spec, text: str) -> Iterator[str]:
+    """The names that a text stands for in the tasks of a spec; where there are no parameters, braces are part of a name."""
+    if spec.sweep is None:
+        yield text
+    elif not holes(text):
+        yield fill(text, {})
     else:
-        yield from (spec.sweep.at(at) for at in range(spec.sweep.count))
+        yield from (fill(text, spec.sweep.at(at)) for at in range(spec.sweep.count))
 
 
 def _names(spec: Spec, run_cwd: str) -> Iterator[str]:
     """The names of all files that the tasks of a spec read."""
     program = spec.command[0] if spec.command else ""
     texts = [*spec.inputs]
-    is_relative = "/" in program and not os.path.isabs(program) and not holes(program)
+    differs = spec.sweep is not None and holes(program)
+    is_relative = "/" in program and not os.path.isabs(program) and not differs
     if is_relative and os.path.isfile(os.path.join(run_cwd, program)):  # one that is not here may be there
         texts.append(program)
     for text in texts:
-        for values in _values(spec, text):
-            name = fill(text, values) if spec.sweep is not None else text
+        for name in _each_name(spec, text):
             if not is_url(name):
                 yield name

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.client.sent_files import may_send
+from shoal.flow.file_edges import folders_of
 from shoal.model.errors import echo
 from shoal.model.lazy_dataclass import dataclass
 from shoal.model.limits import MAX_VISIBLE
@@ -85,7 +86,7 @@ class VisibleFiles:
 
     machine: str = field(default_factory=lambda: _own_machine())
     _folders: dict[str, tuple[int, tuple[str, ...]] | None] = field(default_factory=dict)
-    _texts: dict[tuple[str, bool], str] = field(default_factory=dict)
+    _texts: dict[tuple[str, bool, bool], str] = field(default_factory=dict)
     _present: Presence = field(default_factory=Presence)
 
     def of(self, spec: Spec, run_cwd: str, is_sent: bool = False) -> dict[str, str]:
@@ -93,13 +94,13 @@ class VisibleFiles:
         (`SentFiles`), and its outputs come back."""
         needed = dict.fromkeys(path for path, _ in _needed(spec, run_cwd, is_sent, self._present))
         found: dict[str, str] = {}
+        here = _directory(spec, run_cwd)
         for path in needed:
-            text = self._evidence(path, True)
+            text = self._evidence(path, True, path in (here, run_cwd))
             if text and len(found) < MAX_VISIBLE:
                 found[path] = text
-        here = _directory(spec, run_cwd)
         if here and here not in found and len(found) < MAX_VISIBLE and not spec.function:
-            text = self._evidence(here, False)
+            text = self._evidence(here, False, True)
             found |= {here: text} if text else {}
         return found
 
@@ -114,14 +115,15 @@ class VisibleFiles:
             found.append({**table, "visible": self.of(place, run_cwd)})
         return found
 
-    def _evidence(self, path: str, is_needed: bool) -> str:
-        """The evidence for a path, found once for all tasks that name it."""
-        text = self._texts.get((path, is_needed))
+    def _evidence(self, path: str, is_needed: bool, is_own: bool) -> str:
+        """The evidence for a path, found once for all tasks that name it. `is_own`: tasks run or write there."""
+        key = path, is_needed, is_own
+        text = self._texts.get(key)
         if text is None:
-            text = self._texts[path, is_needed] = self._found(path, is_needed)
+            text = self._texts[key] = self._found(*key)
         return text
 
-    def _found(self, path: str, is_needed: bool) -> str:
+    def _found(self, path: str, is_needed: bool, is_own: bool) -> str:
         try:
             is_file = not stat.S_ISDIR(os.stat(path).st_mode)
         except (OSError, ValueError):
@@ -130,7 +132,9 @@ class VisibleFiles:
         if looked is None:
             return ""
         digest = _content(path) if is_file else ""
-        return Evidence(is_needed, is_file, self.machine, *looked, digest).text
+        # Root may write to every host's own directories, too, which no task is meant to.
+        is_written = is_own and not is_file and not is_of_host(path) and os.access(path, os.W_OK | os.X_OK)
+        return Evidence(is_needed, is_file, self.machine, *looked, digest, is_written).text
 
     def _folder(self, folder: str) -> tuple[int, tuple[str, ...]] | None:
         if folder not in self._folders:
@@ -236,9 +240,12 @@ def _needed(spec: Spec, run_cwd: str, is_sent: bool, present: Presence) -> Itera
         declared.append(spec.stdin)
     if run_cwd and declared:
         yield run_cwd, f"the task declares {echo(declared[0])!r}"
+    streams = [name for name in (spec.stdout, spec.stderr) if name and not name.startswith("/dev/")]
+    if run_cwd and streams:
+        yield run_cwd, f"what it prints goes to {echo(streams[0])!r}"
     named = (*inputs, *spec.outputs, *spec.command[:1]) if is_sent else ()
     moved = frozenset(map(os.path.normpath, filter(None, named)))
-    for word in _words(spec, moved):
+    for word in _words(spec, moved | _made_for(spec.outputs, inputs) if is_sent else moved):
         if is_url(word) or _is_below(word, moved):
             continue
         if os.path.isabs(word):
@@ -253,6 +260,13 @@ def _needed(spec: Spec, run_cwd: str, is_sent: bool, present: Presence) -> Itera
     bound = next((name for name in redirected if not name.startswith("/") and not _is_moved(name, moved)), "")
     if here and bound:
         yield here, f"its command writes to {echo(bound)!r}"
+
+
+def _made_for(outputs: Iterable[str], inputs: Iterable[str]) -> frozenset[str]:
+    """The directories that outputs are in, and no inputs: a task that names one makes it, wherever it runs. It is here as soon
+    as the first outputs came back."""
+    made, read = ({one for name in names for one in folders_of(os.path.normpath(name))} for names in (outputs, inputs))
+    return frozenset(made - read - {"."})
 
 
 def _is_moved(name: str, moved: frozenset[str]) -> bool:

@@ -144,7 +144,7 @@ class Reader:
         row = self._first("get_plan", run=run["run"])
         if row is None:
             return None
-        data = {name: value for name, value in json.loads(row["data"]).items() if name != "written"}
+        data = {name: value for name, value in json.loads(row["data"]).items() if name not in ("written", "renamed")}
         return {"stage": REMOVE if run["finished"] is not None else row["stage"], **data}
 
     def _rules(self, run: int) -> list[Row]:

@@ -198,7 +198,7 @@ def test_open_runs_without_a_server_are_told(source: FakeSource, capsys: pytest.
 
 
 def test_the_latest_run_needs_no_name(source: FakeSource, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (("results",), ("show",)):
+    for words in (("results",), ("show",), ("why",)):
         status, out, err = run(capsys, *words)
         assert (status, out) == (0, run(capsys, *words, "r1")[1])
         assert err == "shoal: no run named: r1 (evil\\x1b[31m), the latest\n"
@@ -210,7 +210,6 @@ def test_what_names_nothing_is_told_with_what_would(source: FakeSource, capsys: 
         assert status == 2
         assert "neither a run nor a task nor a pilot" in err
     assert run(capsys, "logs")[2] == "shoal: shoal logs needs TASK (e.g. shoal logs r12.7)\n"
-    assert run(capsys, "why")[2] == "shoal: shoal why needs RUN|TASK|PILOT|SITE|owner:O (e.g. shoal why r12)\n"
 
 
 def test_why_gives_reasons_and_fixes(source: FakeSource, capsys: pytest.CaptureFixture[str]) -> None:

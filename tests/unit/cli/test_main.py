@@ -36,3 +36,16 @@ def test_ctrl_c_during_the_imports_ends_without_a_traceback(module: str, tmp_pat
         env={**os.environ, "XDG_STATE_HOME": str(tmp_path), "SHOAL_SERVER": "embedded"},
     )
     assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+@pytest.mark.parametrize("words", [["--help"], ["server", "list", "--json"]])
+def test_a_full_disk_under_standard_output_is_told_as_that(words: list[str], tmp_path: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "shoal.cli", *words], stdout=full, stderr=subprocess.PIPE,
+            text=True, timeout=60.0, check=False,
+            env={**os.environ, "XDG_STATE_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "SHOAL_SERVER": "embedded"},
+        )  # fmt: skip
+    told = "shoal: cannot write to standard output: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, told)

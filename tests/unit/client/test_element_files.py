@@ -31,6 +31,14 @@ def test_files_that_parameters_name_are_told_apart_and_others_are_absent(tmp_pat
     assert ElementFiles(submission(tmp_path, command=["sim", "{x}"], params={"x": "1..9"})).read() == [""]
 
 
+def test_a_name_of_several_lines_is_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "a\nb").write_text("first", encoding="utf-8")
+    made = submission(tmp_path, command=["cat", "{f}"], params={"f": ["a\nb"]})
+    before = ElementFiles(made).read()
+    (tmp_path / "a\nb").write_text("second", encoding="utf-8")
+    assert ElementFiles(made).read() != before != [""]
+
+
 def test_a_value_is_looked_at_once_and_a_sweep_that_is_too_large_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,3 +97,17 @@ def test_what_is_stored_elsewhere_is_not_looked_for_here(tmp_path: Path) -> None
     stored = {"far": "file:///store/{x}"}
     assert ElementFiles(submission(tmp_path, **given, store=stored)).written(False) == [[50.0]]
     assert ElementFiles(submission(tmp_path, **given, store={**stored, "o-{x}": "file:///o"})).written(False) == [[]]
+
+
+def test_files_that_were_renamed_after_they_were_written_have_both_dates(tmp_path: Path) -> None:
+    made = submission(tmp_path, command=["sim", "{x}"], params={"x": "1..4"}, outputs=["o-{x}", "all"])
+    for name in ("o-1", "o-2", "older", "all"):
+        (tmp_path / name).write_text("", encoding="utf-8")
+    assert ElementFiles(made).renamed() == [[]], "nothing is sent of files that are as they were written"
+    for name in ("o-2", "older", "all"):
+        os.utime(tmp_path / name, (50, 50))
+    (tmp_path / "o-3").symlink_to("older")
+    first, second, third, fourth = ElementFiles(made).renamed()[0]
+    assert first == fourth == []
+    assert second == [50.0, (tmp_path / "o-2").stat().st_ctime]
+    assert third == [50.0, max((tmp_path / "o-3").lstat().st_ctime, (tmp_path / "older").stat().st_ctime)]

@@ -31,6 +31,13 @@ def spec(**fields: Any) -> Any:
     return parse_spec({"command": ["./sim", "{x}"], **fields})
 
 
+def test_names_with_braces_are_sent_as_they_are_where_there_are_no_parameters(tmp_path: Path) -> None:
+    for name in ("{x}", "sim{y}"):
+        (tmp_path / name).write_text(name)
+    files = SentFiles(Server().put)
+    assert files.of(spec(command=["./sim{y}"], inputs=["{x}"]), str(tmp_path)).keys() == {"{x}", "./sim{y}"}
+
+
 def test_inputs_of_all_tasks_and_the_program_are_sent_once_each(tmp_path: Path) -> None:
     for name, text in (("sim", "program"), ("1.in", "one"), ("2.in", "two"), ("common", "")):
         (tmp_path / name).write_text(text)
@@ -80,6 +87,7 @@ def test_what_declares_nothing_or_lies_elsewhere_is_not_sent() -> None:
     assert not may_send(spec(inputs=["../a"]))
     assert not may_send(spec(inputs=["/a"]))
     assert not may_send(spec(inputs=["{x}"], params={"x": ["a", "/b"]})), "the values count, not the text"
+    assert may_send(spec(inputs=["{x}", "}"])), "without parameters, braces are part of a name"
     assert not may_send(spec(inputs=["a"], cwd="sub"))
     assert not may_send(spec(inputs=["a"], stdout="out"))
 

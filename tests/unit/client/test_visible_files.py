@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -64,6 +66,28 @@ def test_what_a_task_names_is_needed(here: Path, task: dict[str, Any], paths: li
     assert needed(here, **task) == paths
 
 
+@pytest.mark.parametrize(
+    ("task", "paths"),
+    [
+        ({"shell": "mkdir -p out; wc data.txt > out/res", "inputs": ["data.txt"], "outputs": ["out/res"]}, []),
+        ({"command": ["mkdir", "./out/"], "outputs": ["out/deep/{x}"], "params": {"x": "1..2"}}, []),
+        ({"command": ["x", "out"], "outputs": ["out"]}, []),
+        ({"command": ["x", "out"], "outputs": ["out.txt"]}, PROJECT),
+        ({"command": ["x", "."], "outputs": ["out/res"]}, PROJECT),
+        ({"command": ["x", "out/other"], "outputs": ["out/res"]}, PROJECT),
+        ({"command": ["x", "out"], "inputs": ["out/other"], "outputs": ["out/res"]}, PROJECT),  # it may read more there
+    ],
+)
+def test_a_directory_of_outputs_that_come_back_binds_no_task(
+    here: Path, task: dict[str, Any], paths: list[str]
+) -> None:
+    (here / "out" / "other").write_text("")
+    found = VisibleFiles().of(parse_spec(task), str(here), is_sent=True)
+    assert [path for path, text in found.items() if parse_evidence(text).is_needed] == [
+        f"{here.parent.parent}{path}" for path in paths
+    ]
+
+
 def test_a_program_elsewhere_on_the_disk_is_needed_by_itself(here: Path) -> None:
     tool = str(here.parent / "tool")
     assert needed(here, command=[tool], cwd="own") == ["/anna/tool"]
@@ -118,6 +142,54 @@ def test_a_copy_of_a_program_is_as_good_as_the_program(here: Path) -> None:
     assert Visibility().missing(visible) == str(tool)
 
 
+def as_somebody_else(look: Callable[[], str]) -> str:
+    """What is found by a process that may not write in directories of mode 755 that this one made."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            if not os.getuid():
+                os.setgroups([])
+                os.setgid(65534)
+                os.setuid(65534)
+            os.write(writing, look().encode() or b"-")
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading, encoding="utf-8") as told:
+        found = told.read()
+    os.waitpid(child, 0)
+    return found
+
+
+@pytest.mark.parametrize("machine", ["", ELSEWHERE])
+def test_who_may_not_write_where_the_submitter_may_does_not_see_the_same(machine: str) -> None:
+    """A task that writes there would fail as if it were its own fault; and what it reads may be there."""
+    with TemporaryDirectory() as folder:  # others may enter the directories above it, unlike those of `tmp_path`
+        here = Path(folder)
+        (here / "data").mkdir()
+        (here / "data" / "in.txt").write_text("")
+        look = VisibleFiles(machine=machine) if machine else VisibleFiles()
+        writes = look.of(parse_spec({"command": ["x"], "outputs": ["new"]}), folder)
+        prints = look.of(parse_spec({"command": ["x"], "stdout": "log"}), folder)
+        prefers = look.of(parse_spec({"command": ["hostname"]}), folder)
+        reads = look.of(parse_spec({"command": ["cat", f"{folder}/data"], "cwd": "own"}), "/")
+        assert [Visibility().missing(one) for one in (writes, prints, reads)] == ["", "", ""]
+        sight = Visibility()
+        here.chmod(0o755 if not os.getuid() else 0o555)
+        try:
+            assert as_somebody_else(lambda: sight.missing(writes)) == folder
+            assert as_somebody_else(lambda: sight.missing(prints)) == folder
+            assert as_somebody_else(lambda: str(sight.covers(prefers, folder))) == "False"
+            assert as_somebody_else(lambda: sight.missing(reads)) == "-", "a directory that it only reads"
+            for_all = look.of(parse_spec({"command": ["ls"], "cwd": "/usr"}), folder)
+            assert as_somebody_else(lambda: sight.missing(for_all)) == "-", "root's right to write there means nothing"
+            theirs = {path: text.rpartition(".")[0] for path, text in writes.items()}  # the last one says "written"
+            assert as_somebody_else(lambda: sight.missing(theirs)) == "-", "the submitter may not write there, either"
+        finally:
+            here.chmod(0o755)
+
+
 def test_on_the_submitters_own_machine_a_deleted_directory_is_seen_as_deleted(here: Path) -> None:
     """It is the submitter's doing, and no reason to wait for another pilot."""
     visible = VisibleFiles().of(parse_spec({"command": ["./sim"]}), str(here))
@@ -134,6 +206,7 @@ def test_on_the_submitters_own_machine_a_deleted_directory_is_seen_as_deleted(he
         ({"command": ["x"], "cwd": "out"}, "the task asks for this directory (cwd)"),
         ({"command": ["x"], "stdin": "data.txt"}, "the task declares 'data.txt'"),
         ({"command": ["x"], "outputs": ["new"], "stdout": "log"}, "the task declares 'new'"),
+        ({"command": ["x"], "stdout": "log"}, "what it prints goes to 'log'"),
     ],
 )
 def test_what_binds_a_task_to_a_directory_that_no_pilot_sees_is_named(

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from shoal.cli.output.whole_file import file_to_replace
 from shoal.cli.session import say
 from shoal.client.client import Client
 from shoal.client.config import echo_path
@@ -131,7 +132,7 @@ def _is_newer(path: str, ended: float) -> bool:
 
 def _is_same(path: str, file: KeptFile) -> bool:
     try:
-        if os.path.getsize(path) != file.size:
+        if os.path.getsize(path) != file.size or not os.path.isfile(path):  # to open a pipe might take for ever
             return False
         with open(path, "rb") as found:
             return f"sha256:{hashlib.file_digest(found, 'sha256').hexdigest()}" == file.digest
@@ -140,15 +141,20 @@ def _is_same(path: str, file: KeptFile) -> bool:
 
 
 def _write(client: Client, output: Output, path: str) -> None:
-    part = beside(path, f"{os.getpid()}.part")
+    part = ""
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
+        place = file_to_replace(path)
+        if place is None:
+            message = f"{echo_path(output.name)} of {output.task} is here no plain file"
+            raise Refused(message, code="not_written", hint="choose another directory: --to DIR")
+        part = beside(place, f"{os.getpid()}.part")
         with open(part, "xb") as file:
             client.save_blob(output.file.digest, file)
             os.chmod(file.fileno(), output.file.mode & ~_umask())
         # By its date a file shows, to `--resume`, too, which task it is from.
         os.utime(part, (output.ended, output.ended))
-        os.replace(part, path)
+        os.replace(part, place)
     except OSError as error:
         message = f"{echo_path(output.name)} of {output.task} cannot be written: {error.strerror}"
         raise Refused(message, code="not_written", hint=_advice(error)) from None

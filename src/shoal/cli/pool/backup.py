@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 from random import Random
@@ -11,6 +12,7 @@ from typing import Any
 import click
 
 from shoal.cli.output.tables import clean, print_json
+from shoal.cli.output.whole_file import file_to_replace
 from shoal.cli.session import Session, json_option, state_directory
 from shoal.client.config import echo_path, own_state, read_server_file
 from shoal.client.connection import embedded_server
@@ -68,12 +70,35 @@ def backup(state: str | None, file: str | None, as_json: bool) -> None:
       shoal server backup /mnt/backup/shoal.db
       shoal server backup --state /data/shoal
     """
-    made = backups.back_up(_need(find_database(state)), file)
-    facts = _facts(made)
+    database = _need(find_database(state))
+    made, facts = _back_up(database, file)
     if as_json:
         print_json({"file": made, **facts})
         return
     click.echo(f"backup: {clean(made)} ({_words(facts)})")
+
+
+def _back_up(database: str, file: str | None) -> tuple[str, dict[str, Any]]:
+    """Copy a database; the path of the copy, and what is in it."""
+    if file is None:
+        made = backups.back_up(database)
+        return made, _facts(made)
+    try:
+        place = file_to_replace(file)
+        if place is None:  # SQLite writes no device and no pipe
+            made = backups.back_up(database)
+            try:
+                facts = _facts(made)
+                with open(made, "rb") as source, open(file, "wb") as special:
+                    shutil.copyfileobj(source, special)
+            finally:
+                os.unlink(made)
+            return os.path.abspath(file), facts
+    except OSError as error:
+        hint = "name a file in a directory that you can write to"
+        raise Refused(f"cannot write {echo_path(file)}: {error.strerror}", code="unwritable", hint=hint) from None
+    backups.back_up(database, place)
+    return os.path.abspath(file), _facts(place)
 
 
 @click.command()

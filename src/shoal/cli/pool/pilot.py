@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import click
 from shoal.cli.admin.token import join_of
 from shoal.cli.arguments.units import FiniteRange
 from shoal.cli.output.tables import clean, print_json
+from shoal.cli.output.whole_file import write_whole
 from shoal.cli.pool import end_pilots
 from shoal.cli.pool.file_options import MESH_OPTIONS, STORAGE_OPTION, check_storage, mesh_options
 from shoal.cli.pool.lifetime import LIFETIME_OPTIONS, lifetime_options
@@ -202,14 +204,16 @@ def build(file: str, as_json: bool) -> None:
       shoal pilot build
       shoal pilot build -o /tmp/pilot.pyz
     """
-    from shoal.pilot.build_zip import build as make
+    from shoal.pilot.build_zip import pack
 
     path = Path(file)
     if path.is_dir():
         raise click.UsageError(f"{clean(echo(file))} is a directory (name a file: -o {clean(echo(file))}/pilot.pyz)")
+    data = pack()
+    digest, size = hashlib.sha256(data).hexdigest(), len(data)
     try:
-        digest = make(path)
-        size = path.stat().st_size
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file, data, 0o755)
     except OSError as error:
         raise Refused(
             f"cannot write {echo(file)}: {error.strerror}", code="unwritable", hint="name a directory you can write to"

@@ -374,6 +374,7 @@ def send(
         document["fingerprints"] |= (
             {"written": dates} if any(dates := files.written(session.runs_elsewhere(client))) else {}
         )
+        document["fingerprints"] |= {"renamed": pairs} if any(pairs := files.renamed()) else {}
         _note_not_compared(draft.submission)
     document |= {
         name: True for name, is_set in (("resume", resume), ("strict", strict), ("dry_run", dry_run)) if is_set
@@ -444,7 +445,10 @@ def _submit(client: Client, document: dict[str, Any], draft: Draft) -> dict[str,
     except BadInput as error:
         if error.code != "unknown_field" and error.field != "fingerprints":
             raise
-        # A server of an older version does not look where files are seen, nor at those of each task.
+        if "renamed" in document["fingerprints"]:  # a server of an older version does not compare these
+            seen = {name: value for name, value in document["fingerprints"].items() if name != "renamed"}
+            return _submit(client, {**document, "fingerprints": seen}, draft)
+        # One of a still older version does not look where files are seen, nor at those of each task.
         seen = {name: document["fingerprints"][name] for name in ("environment", "files")}
         return client.submit({**document, "tasks": draft.document["tasks"], "fingerprints": seen})
 

@@ -6,12 +6,12 @@ import click
 
 from shoal.cli.completion import complete_runs
 from shoal.cli.output.tables import clean, print_json
-from shoal.cli.session import Session, common_options
+from shoal.cli.session import Session, common_options, say
 from shoal.cli.tasks.show import find_any
 from shoal.client.visible_files import with_bindings
 from shoal.model.errors import BadInput, echo
 from shoal.model.ids import is_pilot, parse_place
-from shoal.report.data_source import Source
+from shoal.report.data_source import Source, latest_run
 
 
 def _find_by_name(session: Session, source: Source, text: str) -> str:
@@ -27,15 +27,16 @@ def _find_by_name(session: Session, source: Source, text: str) -> str:
 
 
 @click.command()
-@click.argument("target", metavar="RUN|TASK|PILOT|SITE|owner:O", shell_complete=complete_runs)
+@click.argument("target", required=False, metavar="[RUN|TASK|PILOT|SITE|owner:O]", shell_complete=complete_runs)
 @common_options
-def why(target: str, as_json: bool, server: str | None) -> None:
-    """Why a run, task, pilot, site or owner is where it is, and what would help.
+def why(target: str | None, as_json: bool, server: str | None) -> None:
+    """Why a run, task, pilot, site or owner is where it is, and what would help; without a name, about the latest run.
 
     A site is given by its name, or as site:NAME if a run has the same name.
 
     \b
     Examples:
+      shoal why
       shoal why r12
       shoal why r12.7
       shoal why hpc
@@ -44,6 +45,7 @@ def why(target: str, as_json: bool, server: str | None) -> None:
     """
     session = Session(server)
     with session.source() as source:
+        target = latest_run(source, say) if target is None else target
         if parse_place(target) is None and not is_pilot(target):
             target = _find_by_name(session, source, target)
         answer = with_bindings(source.why(target), lambda: source.run(target.partition(".")[0]))

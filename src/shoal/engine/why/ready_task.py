@@ -135,8 +135,8 @@ def _not_visible(blind: list[Pilot], cls: TaskClass) -> Reason:
     return Reason(
         NOT_VISIBLE,
         f"no pilot sees {paths} as you do: {many(len(blind), 'pilot')} looked ({where})",
-        "start a pilot that shares your files with `shoal pilot start`, or let it run in a directory of its own: --cwd own, "
-        "without files of yours",
+        "start a pilot that shares your files, and may write where you may, with `shoal pilot start`, or let it run in a "
+        "directory of its own: --cwd own, without files of yours",
     )
 
 

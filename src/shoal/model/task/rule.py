@@ -77,9 +77,8 @@ class Rule:
         return self.files.split("/")
 
     def takes(self, name: str) -> bool:
-        """True if its pattern fits a file: `*` and `?` stay within one folder, and pass over names that begin with a dot."""
-        parts = name.split("/")
-        return len(parts) == len(self._parts) and all(map(_fits, parts, self._parts))
+        """True if its pattern fits a file."""
+        return _all_fit(name.split("/"), self._parts)
 
     def table_of(self, files: Sequence[str], number: int) -> dict[str, Any]:
         """The fields of its task for these files."""
@@ -105,6 +104,15 @@ def _plain(name: str) -> str:
 
 def _bytes(text: str) -> int:
     return len(text.encode("utf-8", "replace"))
+
+
+def is_taken(name: str, pattern: str) -> bool:
+    """True if the pattern of a rule fits a file: `*` and `?` stay within one folder, passing over names with a dot first."""
+    return _all_fit(name.split("/"), pattern.split("/"))
+
+
+def _all_fit(parts: Sequence[str], patterns: Sequence[str]) -> bool:
+    return len(parts) == len(patterns) and all(map(_fits, parts, patterns))
 
 
 def _fits(part: str, pattern: str) -> bool:

@@ -4,7 +4,8 @@ system: an equal path proves nothing [ADR 0029].
 The evidence needs no file of its own. A process of the same kernel start and mount namespace sees what the submitter
 sees. Anywhere else the directory must have the same inode, and it, one of its entries or of those above it on the same
 file system must have the name, size, time of change in nanoseconds and inode that the submitter saw. A single file is
-also seen where there is one with the same content. Client and pilot look at the disk; here is only what they compare.
+also seen where there is one with the same content. Where the submitter may write to the directory that tasks run in, a
+pilot must be able to, too. Client and pilot look at the disk; here is only what they compare.
 """
 
 from __future__ import annotations
@@ -37,12 +38,14 @@ class Evidence(NamedTuple):
     inode: int  # of the directory
     witnesses: tuple[str, ...] = ()
     digest: str = ""  # of the content of a file
+    is_written: bool = False  # the submitter may write to this directory: so must who sees the same
 
     @property
     def text(self) -> str:
         """As it travels."""
         words = ("need" if self.is_needed else "want", "file" if self.is_file else "dir", self.machine, str(self.inode))
-        return " ".join([*words, self.digest or "-", ".".join(self.witnesses)]).rstrip()
+        witnesses = (*self.witnesses, _WRITTEN) if self.is_written else self.witnesses
+        return " ".join([*words, self.digest or "-", ".".join(witnesses)]).rstrip()
 
 
 class View(NamedTuple):
@@ -50,6 +53,7 @@ class View(NamedTuple):
 
     machine: str
     path: str
+    is_written: bool = False
 
 
 def machine(boot: str, namespace: str) -> str:
@@ -78,6 +82,10 @@ def levels(folder: str) -> list[str]:
 
 def _short(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+# Among the witnesses, where pilots of older versions find that no file looks like that.
+_WRITTEN = _short("may be written")
 
 
 def read_visible(value: Any, field: str) -> dict[str, str]:
@@ -112,10 +120,13 @@ def parse_evidence(text: str, field: str = "visible") -> Evidence:
         raise BadInput(f"{echo(text)!r} is no evidence", code="bad_evidence", field=field, hint=hint)
     witnesses = tuple(_BETWEEN.split(words[5])) if words[5] else ()
     digest = "" if words[4] == "-" else words[4]
-    return Evidence(words[0] == "need", words[1] == "file", words[2], int(words[3]), witnesses, digest)
+    looks = tuple(one for one in witnesses if one != _WRITTEN)
+    return Evidence(
+        words[0] == "need", words[1] == "file", words[2], int(words[3]), looks, digest, len(looks) < len(witnesses)
+    )
 
 
 def views(visible: dict[str, str]) -> tuple[View, ...]:
     """What a pilot must see to run a task."""
     parsed = ((path, parse_evidence(text)) for path, text in visible.items())
-    return tuple(sorted(View(found.machine, path) for path, found in parsed if found.is_needed))
+    return tuple(sorted(View(found.machine, path, found.is_written) for path, found in parsed if found.is_needed))

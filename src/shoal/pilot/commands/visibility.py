@@ -67,6 +67,8 @@ def _own_machine() -> str:
 
 
 def _is_same(path: str, evidence: Evidence, ours: str) -> bool:
+    if evidence.is_written and os.path.isdir(path) and not os.access(path, os.W_OK | os.X_OK):
+        return False  # the submitter may write there: what a task writes would be its failure
     if evidence.machine == ours:
         # It sees what the submitter sees: also that something was deleted. But another account may not enter.
         try:

@@ -36,7 +36,11 @@ def check(reduce: Mapping[str, str], until: str) -> None:
             hint = f"letters, digits and _, up to {MAX_EMITTED_NAME} characters, not a digit first"
             raise BadInput(f"{echo(name)!r} cannot be emitted", code="bad_reducer", field="reduce", hint=hint)
         reducer_of(text, f"reduce.{name}")
-    found = unknowable(goal_of(until), reduce) if until else None
+    goal = goal_of(until) if until else None
+    if goal is not None and not goal.tags:
+        hint = "e.g. rel_err(E) < 0.01"
+        raise BadInput(f"{echo(until)!r} names no emitted value", code="bad_expression", field="until", hint=hint)
+    found = unknowable(goal, reduce) if goal is not None else None
     if found is not None:
         function, name, reducer = found
         raise BadInput(

@@ -31,7 +31,16 @@ from shoal.server.submission.check_expressions import (
 )
 from shoal.server.submission.check_outputs import output_warnings
 from shoal.server.submission.dependencies import outcomes_of, targets_of
-from shoal.server.submission.resume import Reused, Written, find_earlier, read_fingerprints, read_written, sign
+from shoal.server.submission.resume import (
+    Renamed,
+    Reused,
+    Written,
+    find_earlier,
+    read_fingerprints,
+    read_renamed,
+    read_written,
+    sign,
+)
 from shoal.wire.submission import canonical, parse_submission
 
 Claim = Callable[[str, int, list[str]], None]  # holds blobs of an owner for a run
@@ -52,6 +61,7 @@ class SubmissionRequest(NamedTuple):
     strict: bool
     dry_run: bool
     written: Written = ()
+    renamed: Renamed = ()
 
 
 def read_submission(body: Mapping[str, Any]) -> SubmissionRequest:
@@ -68,26 +78,29 @@ def read_submission(body: Mapping[str, Any]) -> SubmissionRequest:
             same[name] = [{k: v for k, v in table.items() if k != "visible"} for table in fields[name]]
     digest = hashlib.sha256(canonical(same).encode()).hexdigest()
     signature = sign(submission, read_fingerprints(fingerprints))
-    written = read_written(fingerprints)
+    written, renamed = read_written(fingerprints), read_renamed(fingerprints)
     if resume and submission.rules:
         hint = "leave out --resume; `shoal retry` goes on with a run that failed"
         raise BadInput("a run with rules takes over nothing of an earlier one", code="usage", field="rules", hint=hint)
-    return SubmissionRequest(submission, digest, signature, env_file, environment, resume, strict, dry_run, written)
+    return SubmissionRequest(
+        submission, digest, signature, env_file, environment, resume, strict, dry_run, written, renamed
+    )
 
 
 async def submit(
     service: Service, owner: str, request: SubmissionRequest, claim: Claim, size: int = 0
 ) -> dict[str, Any]:
     """Accept a run of an owner, sent as so many bytes; returns after the commit."""
-    submission, digest, signature, env_file, environment, resume, strict, dry_run, written = request
+    submission, digest, signature, env_file, environment, resume, strict, dry_run, written, renamed = request
     warnings = check_submission(service, owner, submission, strict)
     reused: Reused = ()
     reruns: list[dict[str, Any]] = []
-    plan = {"accept": submission.plan, "resume": resume, "written": written} if submission.plan is not None else None
+    dates = {"written": written, "renamed": renamed}
+    plan = {"accept": submission.plan, "resume": resume, **dates} if submission.plan is not None else None
     if resume and (plan is None or dry_run):
         asked = submission
         submission, reused, reruns = await service.query(
-            lambda reader: find_earlier(reader, owner, asked, signature, written)
+            lambda reader: find_earlier(reader, owner, asked, signature, written, renamed)
         )
     if dry_run:
         would = {

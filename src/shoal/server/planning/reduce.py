@@ -21,9 +21,10 @@ class Reduce:
         if not data.get("resume"):
             return Found({"reused": 0})
         written = tuple(tuple(table) for table in data.get("written") or ())
+        renamed = tuple(tuple(tuple(dates) for dates in table) for table in data.get("renamed") or ())
 
         def look(reader: Reader) -> Reused:
-            return find_earlier(reader, run.owner, submission_of(reader, run), run.signature, written)[1]
+            return find_earlier(reader, run.owner, submission_of(reader, run), run.signature, written, renamed)[1]
 
         reused = await service.query(look)
         return Found({"reused": len(reused)}, reused)

@@ -50,6 +50,9 @@ _AT_ONCE = 0.05  # s
 Written = tuple[
     tuple[float, ...], ...
 ]  # of each spec and task: when a file that it writes was last changed; below 0: gone
+# Of each spec and task, two numbers for each file that it writes and that got its name, mode or owner after its content: when the
+# content was last changed, and when any of these was. So does a file that was moved, copied or unpacked with its date.
+Renamed = tuple[tuple[tuple[float, ...], ...], ...]
 
 
 class Now(NamedTuple):
@@ -57,14 +60,17 @@ class Now(NamedTuple):
 
     read: str = ""
     written: float = 0.0
+    renamed: tuple[float, ...] = ()
 
 
 def read_fingerprints(value: Any) -> Fingerprints:
     """What a client saw of files and environment when it submitted, checked."""
     if value is None:
         return {}
-    if not isinstance(value, dict) or set(value) - {"environment", "files", "elements", "written"}:
-        raise BadInput("expected environment, files, elements, written", code="wrong_type", field="fingerprints")
+    if not isinstance(value, dict) or set(value) - {"environment", "files", "elements", "written", "renamed"}:
+        raise BadInput(
+            "expected environment, files, elements, written, renamed", code="wrong_type", field="fingerprints"
+        )
     files = value.get("files", {})
     if not isinstance(files, dict) or len(files) > MAX_FINGERPRINTS or "" in files:
         raise BadInput(f"expected at most {MAX_FINGERPRINTS} files", code="wrong_type", field="fingerprints")
@@ -94,6 +100,20 @@ def read_written(value: Any) -> Written:
     return tuple(tuple(table) for table in tables)
 
 
+def read_renamed(value: Any) -> Renamed:
+    """The dates of files that tasks write and that were changed after their content was, as the client sees them, checked."""
+    tables = value.get("renamed", []) if isinstance(value, dict) else []
+    if (
+        not isinstance(tables, list)
+        or len(tables) > MAX_SPECS
+        or not all(isinstance(table, list) and len(table) <= MAX_COMPARED for table in tables)
+        or not all(isinstance(dates, list) and len(dates) % 2 == 0 for table in tables for dates in table)
+        or not all(type(date) in (int, float) for table in tables for dates in table for date in dates)
+    ):
+        raise BadInput("expected pairs of dates for each task", code="wrong_type", field="fingerprints")
+    return tuple(tuple(tuple(dates) for dates in table) for table in tables)
+
+
 def sign(submission: Submission, fingerprints: Fingerprints) -> str:
     """The signature of a run: a digest of what is compared as a whole, then the fingerprints, which are compared one
     by one so that a person can be told which file has changed."""
@@ -113,7 +133,7 @@ def _compared(spec: Spec) -> dict[str, Any]:
 
 
 def find_earlier(
-    reader: Reader, owner: str, submission: Submission, signature: str, written: Written = ()
+    reader: Reader, owner: str, submission: Submission, signature: str, written: Written = (), renamed: Renamed = ()
 ) -> tuple[Submission, Reused, list[dict[str, Any]]]:
     """Results of earlier runs for elements of this one, and why the others run (again); also the submission, in which
     divisible work is cut as it was then, as far as its results are there."""
@@ -122,7 +142,7 @@ def find_earlier(
     bad: dict[str, str] = {}
     files = json.loads(seen)
     by_name = {spec.name: spec for spec in submission.specs if spec.name} if _is_by_table(submission) else {}
-    now = _files_now(submission, files, written, by_name)
+    now = _files_now(submission, files, written, renamed, by_name)
     for run in (
         _same_directory(reader, owner, version, submission)
         if by_name
@@ -235,7 +255,7 @@ def _difference(before: Fingerprints, now: Fingerprints) -> str:
 
 
 def _files_now(
-    submission: Submission, seen: Fingerprints, written: Written, by_name: Mapping[str, Spec]
+    submission: Submission, seen: Fingerprints, written: Written, renamed: Renamed, by_name: Mapping[str, Spec]
 ) -> dict[str, Now]:
     """The files of the tasks that have any, by what tasks of other runs are recognised by."""
     found: dict[str, Now] = {}
@@ -243,10 +263,12 @@ def _files_now(
     for position, spec in enumerate(submission.specs):
         read = seen.get(f"{ELEMENTS}{position}", "")
         dates = written[position] if position < len(written) else ()
+        pairs = renamed[position] if position < len(renamed) else ()
         for offset in range(min(spec.count, MAX_COMPARED) if read or dates else 0):
             key = _key(submission.seed, position, spec, offset, first + offset, by_name)
             date = dates[offset] if offset < len(dates) else 0.0
-            found[key] = Now(_part(read, spec.count, offset), date)
+            pair = pairs[offset] if offset < len(pairs) else ()
+            found[key] = Now(_part(read, spec.count, offset), date, pair)
         first += spec.count
     return found
 
@@ -270,9 +292,19 @@ def _outdated_files(before: str, now: Now, task: TaskRow, is_strict: bool) -> st
             return FILES_CHANGED
     if now.written < 0:
         return "a file that they wrote is gone"
-    if now.written > (task.ended or 0.0) + _AT_ONCE:
+    ended = (task.ended or 0.0) + _AT_ONCE
+    if now.written > ended or _is_replaced(now.renamed, task, ended):
         return "a file that they wrote was altered since"
     return ""
+
+
+def _is_replaced(renamed: tuple[float, ...], task: TaskRow, ended: float) -> bool:
+    """True if one of the files that a task wrote is older than the task, and came to its place after it. One of the task's own
+    time may have got another name since, as links do in caches; an older one it may have copied with its date."""
+    begun = task.started if task.started is not None else task.leased
+    return begun is not None and any(
+        changed < begun - _AT_ONCE and came > ended for changed, came in zip(renamed[::2], renamed[1::2], strict=True)
+    )
 
 
 def _outdated(specs: Sequence[Spec], found: list[list[tuple[int, TaskRow]]]) -> list[int]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -76,6 +77,18 @@ def test_files_are_fetched_whole_or_not_at_all_and_what_is_there_is_left(tmp_pat
     with pytest.raises(Refused, match=r"file/x of r1\.3"):
         fetch(client, iter([Output("r1.3", "file/x", kept(b"two"), 1e9)]), str(tmp_path), told.append)  # type: ignore[arg-type]
     assert not list(tmp_path.rglob("*.part"))
+
+
+def test_a_link_stays_and_what_is_no_plain_file_is_not_replaced(tmp_path: Path) -> None:
+    client = Client(b"one")
+    (tmp_path / "one").symlink_to("real")
+    fetch(client, iter([Output("r1.1", "one", kept(b"one"), 1e9)]), str(tmp_path), lambda done: None)  # type: ignore[arg-type]
+    assert (tmp_path / "one").is_symlink() and (tmp_path / "real").read_bytes() == b"one"
+    os.mkfifo(tmp_path / "pipe")
+    os.utime(tmp_path / "pipe", (1, 1))
+    with pytest.raises(Refused, match=r"pipe of r1\.1 is here no plain file"):
+        fetch(client, iter([Output("r1.1", "pipe", kept(b"one"), 1e9)]), str(tmp_path), lambda done: None)  # type: ignore[arg-type]
+    assert (tmp_path / "pipe").is_fifo()
 
 
 class Stored(Source):

@@ -14,7 +14,8 @@ DIGEST = "sha256:" + "0" * 64
 @pytest.mark.parametrize(
     "evidence",
     [
-        Evidence(True, False, HERE, 7), Evidence(False, False, HERE, 2**63, (witness("/a", True, 9, 1, 2),)),
+        Evidence(True, False, HERE, 7), Evidence(True, False, HERE, 7, ("a" * 16,), "", True),
+        Evidence(False, False, HERE, 2**63, (witness("/a", True, 9, 1, 2),)),
         Evidence(True, True, HERE, 0, ("a" * 16, "b" * 16), DIGEST), Evidence(True, True, HERE, 3, (), DIGEST),
     ],
 )  # fmt: skip
@@ -47,6 +48,8 @@ def test_matching_looks_at_what_is_needed_and_from_where_not_at_how_it_looks() -
     other = {"/a": Evidence(True, False, machine("boot", "mnt:[2]"), 7, ("a" * 16,)).text}
     assert views(first) == views(later) == (View(HERE, "/a"),)
     assert views(other) != views(first)
+    written = {"/a": Evidence(True, False, HERE, 7, is_written=True).text}
+    assert views(written) == (View(HERE, "/a", True),), "a pilot may see it for who cannot write there, either"
 
 
 def test_the_look_of_a_file_differs_with_everything_that_is_looked_at() -> None:

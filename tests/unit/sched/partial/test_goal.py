@@ -46,6 +46,12 @@ def test_functions_of_what_was_emitted_are_compared(text: str, is_true: bool) ->
     assert is_reached(goal_of(text), merged([1.0, 2.0, 3.0])) is is_true
 
 
+@pytest.mark.parametrize("text", ["1 < 2", "max(1, 2) > 1", "true"])
+def test_a_goal_that_names_no_emitted_value_is_refused(text: str) -> None:
+    with pytest.raises(BadInput, match=r"names no emitted value \(e\.g\. rel_err"):
+        check({}, text)
+
+
 @pytest.mark.parametrize("reducer", ["sum", "min", "hist(0,9,3)"])
 def test_reducers_that_know_the_moments_serve_every_function(reducer: str) -> None:
     assert is_reached(goal_of("mean(x) == 2 and std_err(x) < 1"), merged([1.0, 2.0, 3.0] * 4, reducer))

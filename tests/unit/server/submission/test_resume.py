@@ -13,7 +13,7 @@ from shoal.db.reader import Reader
 from shoal.db.sqlite import Database
 from shoal.model.errors import BadInput
 from shoal.model.limits import MAX_FINGERPRINTS
-from shoal.server.submission.resume import find_earlier, read_fingerprints, read_written, sign
+from shoal.server.submission.resume import find_earlier, read_fingerprints, read_renamed, read_written, sign
 from shoal.wire.submission import parse_submission
 from tests.contract.db.rows import array_row, run_row, task_row
 
@@ -93,6 +93,31 @@ def test_a_task_whose_output_is_gone_or_newer_than_its_end_runs_again(database: 
     assert [element for element, _ in reused] == [1]
     reasons = ["a file that they wrote was altered since", "a file that they wrote is gone"]
     assert [row["why"] for row in reruns] == reasons and all(row["again"] for row in reruns)
+
+
+def test_a_task_whose_output_was_replaced_by_an_older_file_runs_again(database: Database) -> None:
+    tables = [{"command": ["sim", "{x}"], "params": {"x": "1..5"}, "outputs": ["o-{x}"]}]
+    enter(database, 1, tables, ["succeeded"] * 5)  # from 101.0 to 101.5, from 102.0 to 102.5, ...
+    submission = parse_submission({"tasks": tables})
+    dates = (
+        (101.0, 101.5, 50.0, 900.0),  # moved here from an earlier run
+        (50.0, 102.5),  # copied with its date by the task itself
+        (103.2, 900.0),  # its own, which got another name later
+        (),
+        (104.99, 900.0),  # clocks differ
+    )
+    with Reader.on(database) as reader:
+        found = find_earlier(reader, "ann", submission, sign(submission, SEEN), ((50.0,) * 5,), (dates,))
+    assert [element for element, _ in found[1]] == [2, 3, 4, 5]
+    assert [row["why"] for row in found[2]] == ["a file that they wrote was altered since"]
+
+
+@pytest.mark.parametrize(
+    "value", [{"renamed": 1}, {"renamed": [[1]]}, {"renamed": [[[1.0]]]}, {"renamed": [[["x", 1.0]]]}, {"renamed": [1]}]
+)
+def test_wrong_dates_of_files_that_were_renamed_are_refused(value: Any) -> None:
+    with pytest.raises(BadInput):
+        read_renamed(value)
 
 
 @pytest.mark.parametrize("value", [{"written": 1}, {"written": [["x"]]}, {"written": [1]}, {"written": [[True]]}])
