@@ -64,7 +64,7 @@ def compare(state: State, pilot: Pilot, exchange: Exchange, is_stale: bool = Fal
         is_here = attempt in held or attempt in reported or attempt.element in covered.get(_whose(attempt), ())
         if is_here or unseen:
             continue
-        if state.task_of(attempt).array.waiting:
+        if state.task_of(attempt).array.unmet:
             take_from(state, pilot, live, BEHIND)
         elif live.resent >= MAX_RESENT and exchange.ack >= live.reply_seq:
             give_up(state, pilot, live, f"its pilot was sent it {live.resent} times and neither runs nor returns it")
@@ -166,7 +166,7 @@ def _lacking_of(
         if _whose(attempt) == whose:
             missing.remove(attempt.element)
     for array in chunk.arrays if missing else ():
-        for low, high in chunk.left_of(array) if array.waiting else ():
+        for low, high in chunk.left_of(array) if array.unmet else ():
             for element in [one for one in range(low, high) if one in missing]:
                 # Only what came with its parents knows its place behind them: it is not sent again.
                 task = carve(state, chunk, element)

@@ -130,7 +130,9 @@ def judge(state: State, pilot: Pilot, report: Report) -> str:
     task = task_of(state, array, attempt.element)
     if holder != pilot.name and holder.startswith(MESH):
         begin_windowed(state, pilot, task, task.live[attempt], has_ended=True)
-    if array.waiting and report.outcome in ENDED:
+    if (
+        array.unmet and report.outcome in ENDED
+    ):  # of a chain; a final task that is held begins no more, and this one began
         take_from(state, pilot, task.live[attempt], BEHIND)
         return _refuse(state, pilot, attempt, report, "its parents have not succeeded")
     return _decide(state, pilot, task, task.live[attempt], report)
@@ -248,7 +250,7 @@ def _met_up_to(chunk: Chunk, low: int, high: int) -> int:
     """The first of elements low .. high - 1 of a chunk that waits for something else than those before it; `high`: none does."""
     over: set[int] = set()
     for array in chunk.array.run.arrays_of(low, high) if chunk.several else chunk.arrays:
-        if array.waiting and not (array.unmet <= over and not array.awaits and not array.held):
+        if not array.unmet <= over:
             return max(low, array.first)
         ended = min(high, array.first + array.count) - max(low, array.first)
         if array.succeeded + ended == array.count:

@@ -214,3 +214,15 @@ def test_retries_are_numbered_for_the_task() -> None:
 def test_wrong_fields_are_refused(tasks: list[dict[str, object]], words: str) -> None:
     with pytest.raises(BadInput, match=words):
         parse_submission({"tasks": [{"command": ["true"], **task} for task in tasks]})
+
+
+@pytest.mark.parametrize("rerun", ["safe", "exclusive", "never"])
+def test_a_final_task_that_began_before_others_were_retried_is_recorded(rerun: str) -> None:
+    stand = Stand()
+    pilot = stand.pilot()
+    run = stand.submit({"name": "a"}, {"name": "b", "role": "final", "rerun": rerun})
+    pilot.talk(bad(pilot.work()))
+    (final,) = pilot.held
+    pilot.run(final)
+    assert stand.retry(run) == 1
+    assert pilot.verdict(good(final)) == "recorded" and stand.state(run, 2) == "succeeded" and stand.sound()
