@@ -52,7 +52,8 @@ def answer(
             unsealed=[*unsealed],
         )  # fmt: skip
         pilot.keep(reply)
-        rests = asks and not (leases or orders or at_once or window.number)
+        is_news = leases or orders or at_once or window.number or neighbours or gone or leader
+        rests = asks and not is_news  # what this answer tells of the mesh is told once
         state.out.answers.append(Answer(pilot.name, seq, reply, durable or bool(verdicts or unsealed), rests))
     else:
         _park(state, pilot, seq, state.timing.beat)

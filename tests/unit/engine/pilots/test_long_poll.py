@@ -10,7 +10,7 @@ from shoal.engine.changes import Answer
 from shoal.engine.commands import Drain, Rest, Tick
 from shoal.engine.pilots.long_poll import RESTS
 from shoal.wire.messages import Batch
-from tests.unit.engine.stand import Stand
+from tests.unit.engine.stand import FakePilot, Stand
 
 
 def brought(stand: Stand) -> tuple[Any, Answer]:
@@ -102,3 +102,19 @@ def test_a_pilot_that_does_not_ask_or_leaves_is_answered_after_the_commit() -> N
         batch = Batch(attempts.pop(), 1, [1.0], [0.001], result=["gAU="])
         answer = pilot.send(pilot.make(batches=[batch], held={}, **more))
         assert answer is not None and answer.durable and not answer.rests
+
+
+def test_what_an_answer_tells_of_the_mesh_does_not_wait_and_is_not_lost() -> None:
+    stand = Stand()
+
+    def peer(at: int) -> FakePilot:
+        return stand.pilot(bound=True, identity=f"host{at}", tags={"peer": f"10.0.0.{at}:7000"})
+
+    pilot = peer(1)
+    stand.submit({})
+    (lease,) = pilot.pull()
+    pilot.held.pop(lease.attempt)
+    peer(2)
+    answer = pilot.send(pilot.make(batches=[Batch(lease.attempt, 1, [1.0], [0.001], result=["gAU="])], asks=True))
+    assert answer is not None and [one.address for one in answer.reply.neighbours] == ["10.0.0.2:7000"]
+    assert not answer.rests
