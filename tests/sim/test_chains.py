@@ -54,8 +54,8 @@ BUGS: dict[str, tuple[Callable[..., Any], str, str, str]] = {
     ),
     "who waits for a call is in another lane": (
         chains.divide,
-        "root[younger] = older",
-        "pass",
+        "lane = lane_of[parts.find(array.first)]",
+        "lane = array.first % lanes",
         "child before parent",
     ),
     "a pilot is not told what its calls wait for": (

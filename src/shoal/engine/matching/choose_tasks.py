@@ -28,7 +28,7 @@ from shoal.engine.matching.prefetch import (
     work_off,
 )
 from shoal.engine.pilots.lease_proofs import make_proof
-from shoal.engine.placement.chains import gather, lease_chain, may_head, shows_results
+from shoal.engine.placement.chains import VAIN_LOOKS, choose_chain, lease_chain, may_head, shows_results
 from shoal.engine.placement.preference import is_kept, note_lease
 from shoal.engine.records import Array, Chunk, Pilot
 from shoal.engine.state import Reservation, State
@@ -37,7 +37,7 @@ from shoal.model.limits import MAX_CHUNK, MAX_LEASES, MAX_LENT_TO_NEW
 from shoal.model.policy import EVENT, STRICT
 from shoal.model.quantities import many
 from shoal.model.states import Rerun
-from shoal.sched.batch_size import MOST_AHEAD, ahead, chain_size, lane_size, turn
+from shoal.sched.batch_size import MOST_AHEAD, ahead, lane_size, turn
 from shoal.sched.fit import how_many
 from shoal.sched.order import share_term
 from shoal.sched.share import FRESH
@@ -126,6 +126,7 @@ class LeaseRound:
         self._is_alone = False  # there is no other class with work
         self._asked = 0  # how many of the class that is leased next the pilot may get; 0: not known
         self._choice: Choice | None = None  # and what of it; None: not known
+        self._vain = 0  # chains that were looked for in vain
         self._is_spent = False  # it holds as much as it may of what goes first: nothing else is fetched ahead
 
     # --- whose turn
@@ -511,8 +512,9 @@ class LeaseRound:
             high = min(high, low + most_in_chunk(array, low, high, MAX_LEASES - self.count))
         chain = self._chain(cls, leasable, most, at_most) if not precedence else []
         if chain:
-            low, high, is_ahead = 0, sum(one.count for one in chain), True
+            low, high, is_ahead = 0, 0, True
             for chunk, parents in lease_chain(state, pilot, chain, cls, self._slots(cls), self._seq):
+                high += chunk.high - chunk.low
                 self._chunks.append(chunk)
                 proof = self._prove(array, str(chunk.attempt(chunk.low)), chunk.high - chunk.low)
                 one = lease_of_chunk(chunk, chunk.low, chunk.high, state.state_dir, proof)
@@ -570,14 +572,12 @@ class LeaseRound:
 
     def _chain(self, cls: TaskClass, leasable: Leasable, ready: int, at_most: int) -> list[Array]:
         """Arrays to be leased behind each other [ADR 0064]; none if nothing waits for the first one only."""
-        state, pilot = self.state, self.pilot
-        may = not (leasable.element or self._probes) and self._may_ahead(cls)
-        if not may or not may_head(cls, leasable.array, pilot):
+        may = self._vain < VAIN_LOOKS and not (leasable.element or self._probes) and self._may_ahead(cls)
+        if not may or not may_head(cls, leasable.array, self.pilot):
             return []
-        most = min(chain_size((cls.base.mean or 0.0) * pilot.pace, self._slots(cls)), MOST_AHEAD - pilot.held)
-        most = min(most, at_most) if at_most < MAX_CHUNK else most
-        most = state.accounting.may_start(cls.key.owner, pilot.site, cls.needs, most, cls.expected, state.now)
-        return gather(leasable.array, ready, most)
+        chain = choose_chain(self.state, self.pilot, cls, leasable.array, ready, at_most, self._slots(cls))
+        self._vain += not chain
+        return chain
 
     def _prove(self, array: Array, first: str, count: int) -> str:
         """The proof that goes with a lease. None if it is written with its submission: a crash that undoes it undoes both,

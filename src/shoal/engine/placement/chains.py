@@ -18,11 +18,12 @@ from shoal.engine.records import Array, Chunk, Pilot
 from shoal.engine.run_bound import Lane
 from shoal.engine.state import State
 from shoal.model.ids import AttemptId
-from shoal.model.limits import MAX_CHUNK_CALLS
+from shoal.model.limits import MAX_CHUNK, MAX_CHUNK_CALLS, MAX_LEASES
 from shoal.model.task.spec import Spec
-from shoal.sched.batch_size import chain_lanes
+from shoal.sched.batch_size import MOST_AHEAD, chain_lanes, chain_size
 from shoal.wire.messages import SINCE
 
+VAIN_LOOKS = 4  # in one reply: of a class whose tasks are all waited for by one, each head is looked at in vain
 LOOKED_AT = 2  # times as many arrays are looked at as are taken
 # What tells calls of one chain apart; in all else their tables are the same.
 _OWN = ("name", "after", "calls", "labels", "needs", "leased")  # the last two are derived from others
@@ -45,10 +46,53 @@ def may_head(cls: TaskClass, array: Array, pilot: Pilot) -> bool:
     return is_plain and array.run.growth is None and _is_whole(array)
 
 
-def gather(head: Array, ready: int, most: int) -> list[Array]:
+class Components:
+    """Which arrays are tied together, and how many calls each such part has."""
+
+    def __init__(self) -> None:
+        self._root: dict[int, int] = {}
+        self.sizes: dict[int, int] = {}  # first element of the oldest array of each part -> calls
+
+    def find(self, first: int) -> int:
+        """The part that an array is in, by the first element of its oldest array."""
+        root = self._root
+        while root[first] != first:
+            root[first] = first = root[root[first]]
+        return first
+
+    def size_with(self, array: Array) -> int:
+        """The calls of the part that an array would be in."""
+        return array.count + sum(self.sizes[part] for part in {self.find(parent) for parent in array.unmet})
+
+    def add(self, array: Array) -> None:
+        """Tie an array to those that it waits for, which are here."""
+        parts = sorted({array.first, *map(self.find, array.unmet)})
+        size = self.size_with(array)
+        for part in parts:
+            self._root[part] = parts[0]
+            self.sizes.pop(part, None) if part != parts[0] else None
+        self.sizes[parts[0]] = size
+
+
+def choose_chain(
+    state: State, pilot: Pilot, cls: TaskClass, head: Array, ready: int, at_most: int, slots: int
+) -> list[Array]:
+    """What a pilot may get of the chain behind an array at once; empty: nothing goes along with it."""
+    mean = (cls.base.mean or 0.0) * pilot.pace
+    most = min(chain_size(mean, slots), MOST_AHEAD - pilot.held)
+    most = min(most, at_most) if at_most < MAX_CHUNK else most
+    most = state.accounting.may_start(cls.key.owner, pilot.site, cls.needs, most, cls.expected, state.now)
+    return gather(head, ready, most, chain_size(mean, 1))
+
+
+def gather(head: Array, ready: int, most: int, each: int) -> list[Array]:
     """The first of a chain's arrays and those behind it that can go along: at most `most` calls, of which at most `ready` wait
-    for nothing. Empty if none of them waits for another."""
-    run, found, taken = head.run, [head], {head.first}
+    for nothing, and `each` are tied together, since they run one after another. Empty if none of them waits for another."""
+    run, found, parts = head.run, [head], Components()
+    parts.add(head)
+    taken = {head.first}
+    if all(len(child.unmet) > most for child in head.children):
+        return []
     shared, left, size = _shared(head.spec), most - head.count, sum(map(len, head.spec.calls))
     ready -= head.count
     at, has_child = bisect_right(run.firsts, head.first), False
@@ -62,7 +106,7 @@ def gather(head: Array, ready: int, most: int) -> list[Array]:
             continue
         if not (array.accepted and not array.awaits and not array.held and _is_whole(array)):
             continue
-        if _shared(array.spec) != shared:
+        if parts.size_with(array) > each or _shared(array.spec) != shared:
             continue
         size += sum(map(len, array.spec.calls))
         if array.count > left or size > MAX_CHUNK_CALLS:
@@ -73,6 +117,7 @@ def gather(head: Array, ready: int, most: int) -> list[Array]:
             ready -= array.count
         left -= array.count
         found.append(array)
+        parts.add(array)
         taken.add(array.first)
     return found if has_child else []
 
@@ -88,21 +133,10 @@ def _shared(spec: Spec) -> dict[str, Any]:
 
 def divide(arrays: Sequence[Array], lanes: int) -> list[Neighbours]:
     """Divide arrays into lanes: whatever is tied together goes to one, and neighbours of a lane come together."""
-    root = {array.first: array.first for array in arrays}
-
-    def find(first: int) -> int:
-        while root[first] != first:
-            root[first] = first = root[root[first]]
-        return first
-
+    parts = Components()
     for array in arrays:
-        for parent in array.unmet:
-            older, younger = sorted((find(parent), find(array.first)))
-            root[younger] = older
-    sizes: dict[int, int] = {}
-    for array in arrays:
-        top = find(array.first)
-        sizes[top] = sizes.get(top, 0) + array.count
+        parts.add(array)
+    sizes = parts.sizes
     total, before, lane_of = sum(sizes.values()), 0, {}
     for top, size in sizes.items():
         lane_of[top] = min(lanes - 1, before * lanes // total)
@@ -110,7 +144,7 @@ def divide(arrays: Sequence[Array], lanes: int) -> list[Neighbours]:
     found: list[Neighbours] = []
     due = 0
     for array in arrays:
-        lane = lane_of[find(array.first)]
+        lane = lane_of[parts.find(array.first)]
         if found and found[-1].lane == lane and array.first == due:
             found[-1].arrays.append(array)
         else:
@@ -136,11 +170,12 @@ def _span(array: Array, parent: int) -> tuple[int, int]:
 def lease_chain(
     state: State, pilot: Pilot, arrays: Sequence[Array], cls: TaskClass, slots: int, reply_seq: int
 ) -> list[tuple[Chunk, list[list[int]]]]:
-    """Lease these arrays to a pilot in as many lanes as are worth while; each chunk with what its calls wait for."""
+    """Lease these arrays to a pilot in as many lanes as are worth while, as far as a reply has leases; each chunk with what its
+    calls wait for."""
     work = (cls.base.mean or 0.0) * pilot.pace * sum(array.count for array in arrays)
     lanes: dict[int, Lane] = {}
     found = []
-    for lane, neighbours in divide(arrays, chain_lanes(work, slots)):
+    for lane, neighbours in divide(arrays, chain_lanes(work, slots))[:MAX_LEASES]:  # parents come first
         first = neighbours[0]
         if lane not in lanes:
             run = first.run

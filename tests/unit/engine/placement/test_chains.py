@@ -9,8 +9,12 @@ import pytest
 from shoal.engine.commands import Accept, Submit
 from shoal.engine.matching.classes import Sample
 from shoal.engine.matching.prefetch import unbegun
-from shoal.engine.placement.chains import divide, gather, parents_of
+from shoal.engine.placement import chains
+from shoal.engine.placement.chains import VAIN_LOOKS, divide, gather, parents_of
+from shoal.engine.records import Array
 from shoal.model.ids import TaskId, parse_attempt
+from shoal.model.limits import MAX_LEASES
+from shoal.sched.batch_size import CHAIN
 from shoal.wire.chunk import names, part
 from shoal.wire.messages import PROTOCOL, Batch, Held, Lease, Reply, Verdict
 from shoal.wire.submission import parse_submission
@@ -149,7 +153,7 @@ def test_a_chain_that_shows_no_results_of_others_is_sent_before_its_commit() -> 
     submit(stand, tables(1, 6), mean=0.05)
     pilot = proven(stand)
     (lease,) = ask(pilot).leases
-    assert lease.count == 4 and not stand.last.answers[0].durable
+    assert lease.count == 2 and not stand.last.answers[0].durable
     ask(pilot, batches=[batch_of(lease)])
     assert stand.last.answers[-1].reply.leases and stand.last.answers[-1].durable
 
@@ -280,8 +284,48 @@ def test_everything_adds_up_whatever_becomes_of_a_chain(end: str) -> None:
 def test_ties_and_neighbours_decide_which_lane_a_call_goes_to() -> None:
     stand = Stand()
     run = submit(stand, [*tables(4, 2), {**CALL, "name": "join", "after": ["c0.1", "c1.1"]}])
-    found = gather(stand.engine.state.runs[run].arrays[0], 100, 100)
+    found = gather(stand.engine.state.runs[run].arrays[0], 100, 100, 100)
     assert [array.first for array in found] == list(range(1, 10))
     parts = [(lane, [array.first for array in arrays]) for lane, arrays in divide(found, 2)]
     assert parts == [(0, [1, 2]), (1, [3, 4]), (0, [5, 6]), (1, [7, 8]), (0, [9])]
     assert parents_of(found[-1:]) == [[5, 6, 6, 7]] and parents_of(found[:4]) == []
+
+
+def fan_out(children: int) -> list[dict[str, Any]]:
+    return [{**CALL, "name": "root"}, *({**CALL, "name": f"c{at}", "after": ["root"]} for at in range(children))]
+
+
+@pytest.mark.parametrize(("cores", "mean"), [(4, 0.001), (32, 0.003), (64, 0.005)])
+def test_what_is_tied_together_takes_no_longer_than_a_lane_of_a_chain_may(cores: int, mean: float) -> None:
+    """A fan-out runs in one lane, while the other slots have nothing to do."""
+    stand = Stand()
+    pilot = proven(stand, cores)
+    submit(stand, fan_out(1_000), mean)
+    lanes: dict[str, float] = {}
+    for lease in ask(pilot).leases:
+        lanes[lease.lane] = lanes.get(lease.lane, 0.0) + lease.count * mean
+    assert lanes and max(lanes.values()) <= CHAIN + mean
+
+
+def test_tasks_that_are_all_waited_for_by_one_are_looked_at_in_vain_a_few_times_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[Array] = []
+
+    def look(head: Array, *args: Any) -> list[Array]:
+        looked.append(head)
+        return gather(head, *args)
+
+    monkeypatch.setattr(chains, "gather", look)
+    stand = Stand()
+    roots = [{**CALL, "name": f"r{at}"} for at in range(1_500)]
+    submit(stand, [*roots, {**CALL, "name": "sum", "after": [root["name"] for root in roots]}])
+    assert sum(lease.count for lease in ask(proven(stand, 64)).leases) > VAIN_LOOKS
+    assert len(looked) == VAIN_LOOKS
+
+
+def test_a_reply_has_so_many_leases_of_a_chain_at_most() -> None:
+    stand = Stand()
+    submit(stand, tables(2, 400), 1e-4)
+    leases = ask(proven(stand, 2)).leases
+    assert len(leases) <= MAX_LEASES and stand.sound()
