@@ -42,9 +42,10 @@ SELECT * FROM users ORDER BY name;
 SELECT * FROM groups ORDER BY name;
 
 -- name: live_tokens
--- Tokens that may still be used; an enrolment token stays for a while, because its pilots may come back.
+-- Tokens that may still be used; an enrolment token stays for a while, because its pilots may come back, and one of one use, which a ticket may go with, also when it is revoked.
 SELECT * FROM tokens
-WHERE revoked IS NULL AND (expires > :now OR (kind = 'enrol' AND expires > :now - 2678400)) ORDER BY created, token;
+WHERE (revoked IS NULL AND (expires > :now OR (kind = 'enrol' AND expires > :now - 2678400)))
+    OR (revoked IS NOT NULL AND kind = 'enrol' AND uses IN (0, 1) AND expires > :now - 86400) ORDER BY created, token;
 
 -- name: list_tokens
 -- Tokens of one owner or of all, newest first; revoked and expired ones only on request.

@@ -323,6 +323,8 @@ def _forget(state: State, window: SiteWindow) -> None:
             del names[name]
     for name in [name for name, one in window.silent.items() if state.now >= one.since + WINDOW_HELD]:
         del window.silent[name]
+    if not (window.silent or window.adopted):
+        window.alone_since = math.inf  # nobody is missed any more: what comes is of another absence
 
 
 def _is_settled(state: State, mesh: Mesh, window: SiteWindow) -> bool:

@@ -8,6 +8,7 @@ Frequent uses (reads, exchanges) are counted per minute, actions have a row each
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
@@ -22,6 +23,7 @@ from shoal.wire.http.requests import NewGroup, NewToken, NewUser, Revoke, SiteHo
 DEFAULT_LIFE = {SUBMIT: 30 * 86_400.0, ENROL: 7 * 86_400.0}
 NO_SITE = ("", "local")  # of pilots for which no site was named
 PLAIN_SCOPES = ("submit", "read", "cancel")
+TICKET_MORE = 86_400.0  # seconds that a ticket's certificate is good beyond its token, which ends the time to start in
 KEEP_ENROL = 31 * 86_400.0  # seconds that an expired enrolment is remembered, as the database does
 _ANEW = "ask an administrator for a new one: `shoal token new` or `shoal join`"
 COUNT_FOR = 60.0  # seconds over which uses of one kind are one row of the audit
@@ -310,12 +312,7 @@ class Authentication:
             if tokens is not None
             else [row for row in self.tokens.values() if row.revoked is not None]
         )
-        # Its one use is left or was made.
-        return tuple(
-            (row.site, row.owner or f"@{row.grp}", row.token)
-            for row in rows
-            if row.kind == ENROL and row.uses in (0, 1)
-        )
+        return tuple((row.site, row.owner or f"@{row.grp}", row.token) for row in rows if _may_have_ticket(row))
 
     def revoke(self, caller: Caller, request: Revoke, now: float) -> list[str]:
         """Revoke tokens and all that were made with them; returns their names. Those of others are refused as unknown."""
@@ -373,11 +370,20 @@ class Authentication:
 
     def _forget(self, now: float) -> None:
         """Remove revoked and expired tokens from memory; the database keeps them for longer. An enrolment token that only
-        expired stays while its pilots may come back."""
-        kept = {ENROL: KEEP_ENROL}
-        for row in [r for r in self.tokens.values() if r.revoked is not None or r.expires + kept.get(r.kind, 0) <= now]:
-            del self.tokens[row.token]
-            self._by_digest.pop(row.digest, None)
+        expired stays while its pilots may come back, and a revoked one while its ticket must be shut out; the newest of these, so
+        that whoever makes and revokes many takes nobody's place."""
+        shut_out: Counter[str] = Counter()
+        for row in sorted(self.tokens.values(), key=lambda row: -row.created):
+            if row.revoked is not None:
+                holder = row.owner or f"@{row.grp}"
+                is_over = not _may_have_ticket(row) or row.expires + TICKET_MORE <= now
+                is_over = is_over or shut_out[holder] >= limits.MAX_TOKENS_OWNER
+                shut_out[holder] += 1
+            else:
+                is_over = row.expires + (KEEP_ENROL if row.kind == ENROL else 0.0) <= now
+            if is_over:
+                del self.tokens[row.token]
+                self._by_digest.pop(row.digest, None)
 
     # --- people
     def add_user(self, request: NewUser, now: float, trusted: bool = False) -> people.UserRow:
@@ -461,3 +467,8 @@ def _note(text: str) -> str:
     if len(text.encode("utf-8", "replace")) > limits.MAX_NAME:
         raise BadInput("the note is too long", code="too_long", field="note", hint=f"at most {limits.MAX_NAME} bytes")
     return redact(text)
+
+
+def _may_have_ticket(row: people.TokenRow) -> bool:
+    """True if a ticket may go with a token: its one use is left or was made [ADR 0065]."""
+    return row.kind == ENROL and row.uses in (0, 1)

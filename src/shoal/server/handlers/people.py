@@ -12,12 +12,11 @@ from shoal.engine.windows.leaders import is_distributed
 from shoal.engine.windows.tickets import make_ticket
 from shoal.model.credentials import ENROL
 from shoal.model.people import EVERYBODY, SiteRow, TokenRow
+from shoal.server.auth.authentication import TICKET_MORE
 from shoal.server.context import CallHandler
 from shoal.server.http.messages import Response
 from shoal.server.http.request import Call, answer
 from shoal.wire.http.requests import NewGroup, NewToken, NewUser, Revoke, SiteHolders
-
-TICKET_MORE = 86_400.0  # seconds that a ticket's certificate is good beyond its token, which ends the time to start in
 
 
 class PeopleHandler(CallHandler):

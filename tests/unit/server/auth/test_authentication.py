@@ -3,18 +3,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from shoal.db.sqlite import Database
 from shoal.model import limits
 from shoal.model.credentials import ENROL, LONGEST, SCOPES, SESSION, SUBMIT, digest, kind_of, make
 from shoal.model.errors import BadInput, Conflict, NotFound, Refused
 from shoal.model.limits import MAX_LINEAGE
 from shoal.model.people import AuditRow, GroupRow, PeopleRow, PeopleRows, SiteRow, TokenRow, UserRow
-from shoal.server.auth.authentication import COUNT_FOR, Authentication, Caller, unauthorised
+from shoal.server.auth.authentication import COUNT_FOR, TICKET_MORE, Authentication, Caller, unauthorised
 from shoal.wire.http.requests import NewGroup, NewToken, NewUser, Revoke, SiteHolders
 
 NOW = 1_000_000.0
@@ -677,3 +679,30 @@ def test_a_ticket_goes_with_an_enrolment_of_one_pilot_and_is_known_by_it(place: 
     assert place.access.ticket_holders() == ()
     place.access.revoke(place.caller("anna"), Revoke([row.token, many.token]), NOW)
     assert place.access.ticket_holders() == (("box", "anna", row.token),)
+
+
+def test_a_revoked_ticket_stays_shut_out_over_a_restart_and_until_its_certificate_is_over(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row, secret = place.mint("anna", kind=ENROL, uses=1, site="box", ticket=True)
+    place.access.revoke(place.caller("anna"), Revoke([row.token]), NOW)
+    with contextlib.closing(Database.open(":memory:", durability="normal")) as database:
+        database.apply(place.kept)
+        again = Authentication(database.people(NOW + 1), place.kept.extend)
+        assert again.ticket_holders() == (("box", "anna", row.token),)
+        refused(lambda: again.check(secret, NOW + 1, "10.0.0.9"), Refused, "token_revoked")
+        assert Authentication(database.people(row.expires + TICKET_MORE), place.kept.extend).ticket_holders() == ()
+    monkeypatch.setattr(limits, "MAX_TOKENS", 1)
+    place.mint("mike", now=row.expires + TICKET_MORE)
+    assert place.access.ticket_holders() == ()
+
+
+def test_of_many_revoked_tickets_the_newest_are_kept(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_TOKENS", 5)
+    monkeypatch.setattr(limits, "MAX_TOKENS_OWNER", 3)
+    rows = [place.mint("anna", kind=ENROL, uses=1, site="box", now=NOW + at)[0].token for at in range(3)]
+    place.access.revoke(place.caller("anna"), Revoke(rows), NOW + 3)
+    more = [place.mint("anna", kind=ENROL, uses=1, site="box", now=NOW + 4 + at)[0].token for at in range(2)]
+    place.access.revoke(place.caller("anna"), Revoke(more), NOW + 6)
+    place.mint("mike", now=NOW + 7)
+    assert {name for *_, name in place.access.ticket_holders()} == {rows[2], *more}
