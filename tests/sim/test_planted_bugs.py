@@ -374,35 +374,37 @@ PLANS: dict[str, Plan] = {
 LATELY: dict[str, int] = {
     "a silent pilot is never given up": 0,
     "a new pilot does not sweep what died pilots and guards left on its machine": 5,
-    "no attempt check: any report counts for whatever runs now": 18,
-    "forgotten held list: nobody asks what a pilot lacks": 7,
-    "half a held list: nobody asks what a pilot lacks of its chunks": 7,
+    "no attempt check: any report counts for whatever runs now": 10,
+    "forgotten held list: nobody asks what a pilot lacks": 0,
+    "half a held list: nobody asks what a pilot lacks of its chunks": 10,
     "a piece of divisible work is sent before it is durable": 8,
     "a refused report is forgotten": 32,
     "the agent begins an attempt it has seen before": 11,
     "the agent forgets a report once it is sent": 7,
-    "an exclusive task is handed out again before its hold ends": 2,
+    "an exclusive task is handed out again before its hold ends": 4,
     "a lost pilot burns a retry": 0,
     "a late success overturns a cancelled task": 18,
     "a child starts on a result that is not durable yet": 4,
     "a never task is run again": 9,
     "children are released by the first success of their parents": 2,
     "a restart forgets chunks: their elements are handed out again beside their pilot": 15,
-    "nonce not compared: a run of another history is taken for this one": 27,
+    "nonce not compared: a run of another history is taken for this one": 6,
     "a lease that was seen is dropped silently": 11,
     "a late report is adopted from anyone": 2,
     "what something between says is taken for the server's word": 1,
-    "a server that was frozen ends what was orphaned before": 39,
+    "a server that was frozen ends what was orphaned before": 104,
     "after a defect the half-changed state is kept": 1,
     "after a defect the engine is rebuilt from what was committed before, not behind what it handed out": 0,
-    "a checkpoint of a copy that was given up counts": 11,
-    "a checkpoint is acknowledged before it is durable": 4,
+    "a checkpoint of a copy that was given up counts": 65,
+    "a checkpoint is acknowledged before it is durable": 1,
     "a lost task begins at its beginning": 3,
-    "a checkpoint is kept for the neighbour of its task": 2,
+    "a checkpoint is kept for the neighbour of its task": 1,
     "a task that must not run twice begins before its submission is durable": 2,
     "a verdict tells of another owner's run": 2,
     "a class is found without a look at what its tasks ask for": 1,
     "what began of an undone submission is taken for the run that got its number": 1,
+    "a submission is answered before it is durable": 1,
+    "an idempotency key is not looked at": 2,
 }
 
 
@@ -453,7 +455,7 @@ def test_a_retry_beside_a_dying_copy_is_caught(monkeypatch: pytest.MonkeyPatch) 
     """A cancelled exclusive task must not start again before its old copy is dead."""
     plant(monkeypatch, manual_retry.retry, "if row.live and wait > 0:", "if False:")
     many_cancels = Plan(0.0, 0.0, 0.2, 0, 0, 0, 0, 0, 150, 0, 0.0)
-    with pytest.raises(BrokenPromise, match="exclusive overlap"):
+    with pytest.raises(BrokenPromise, match="exclusive overlap|never started twice"):
         for seed in range(SEEDS):
             World(seed, many_cancels).run()
 

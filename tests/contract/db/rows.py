@@ -175,6 +175,7 @@ class Model:
             growths=[self.growths[row.run] for row in runs if row.run in self.growths],
             grown=[row for key, row in sorted(self.grown.items()) if row.run in still and row.run in self.growths],
             plans=[self.plans[row.run] for row in runs if row.run in self.plans],
+            last_time=self.events[-1].time if self.events else 0.0,
         )
 
     def spent(self) -> list[SpentRow]:
