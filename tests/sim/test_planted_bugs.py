@@ -455,7 +455,7 @@ def test_a_retry_beside_a_dying_copy_is_caught(monkeypatch: pytest.MonkeyPatch) 
     """A cancelled exclusive task must not start again before its old copy is dead."""
     plant(monkeypatch, manual_retry.retry, "if row.live and wait > 0:", "if False:")
     many_cancels = Plan(0.0, 0.0, 0.2, 0, 0, 0, 0, 0, 150, 0, 0.0)
-    with pytest.raises(BrokenPromise, match="exclusive overlap|never started twice"):
+    with pytest.raises(BrokenPromise, match=r"exclusive overlap|never started twice"):
         for seed in range(SEEDS):
             World(seed, many_cancels).run()
 
