@@ -147,3 +147,4 @@ def test_a_budget_is_never_crossed(person: Callable[..., Person]) -> None:
     row = anna.json("site", "show", "here")
     assert 0.0 < row["used_core_hours"] + row["reserved_core_hours"] <= 1.5
     assert sum(one["seconds"] * one["cores"] for one in anna.ledger("here")) <= 1.5 * 3600.0
+    anna.shoal("site", "remove", "here")  # its pilot has a task for ten minutes
