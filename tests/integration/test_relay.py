@@ -367,6 +367,7 @@ def sshd(login: Namespace, folder: Path) -> Iterator[None]:
     (folder / "sshd_config").write_text(
         f"HostKey {folder}/host\nListenAddress {LOGIN}\nPort 22\nPidFile none\nUsePAM no\nStrictModes no\n"
         f"PasswordAuthentication no\nPermitRootLogin prohibit-password\nAuthorizedKeysFile {folder}/id.pub\n"
+        f'SetEnv HOME="{folder}" PATH="{os.environ["PATH"]}"\n'  # no start-up files of this account
     )
     with (folder / "sshd.log").open("wb") as log:
         process = subprocess.Popen(login.argv(SSHD, "-D", "-e", "-f", str(folder / "sshd_config")), stderr=log)

@@ -100,7 +100,11 @@ class SshServer:
         where = f"[{self.address}]:{self.port}"
         (directory / "known_hosts").write_text(f"{where} {host_key}", encoding="utf-8")
         values = {"address": self.address, "port": self.port, "directory": directory, "user": self.user}
-        variables = " ".join(f'{name}="{value}"' for name, value in {**self._variables, MARK: directory}.items())
+        # A home of its own: what the start-up files of this account do may take long, and is broken off with the connection.
+        home = directory / "home"
+        home.mkdir(exist_ok=True)
+        own = {"HOME": home, "PATH": os.environ["PATH"], **self._variables, MARK: directory}
+        variables = " ".join(f'{name}="{value}"' for name, value in own.items())
         head = "\n".join([*self._options, f"SetEnv {variables}"])
         (directory / "sshd_config").write_text(head + _SSHD_CONFIG.format(**values), encoding="utf-8")
         client = _SSH_CONFIG.format(aliases=" ".join(ALIASES), **values)
