@@ -144,6 +144,7 @@ def test_running_tasks_of_every_kind_outlive_a_killed_server(cluster: Cluster) -
     pilot = cluster.start_pilot(3)
     run = cluster.submit(*(cluster.telling(gate, rerun=rerun) for rerun in ("safe", "exclusive", "never")))
     cluster.wait_running(run, (1, 2, 3))
+    cluster.until(lambda: len(cluster.lives()) == 3, "all have told of themselves")
     before = {life.pid for life in cluster.lives()}
     cluster.kill_server()
     assert len(before) == 3 and not any(map(is_dead, before))

@@ -351,6 +351,7 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
 def in_podman(world: World, podman: Podman) -> subprocess.Popen[str]:
     """A pilot whose tasks use that podman. They last half a second: of a container that ends before podman looks it
     notices the end after 20 s only."""
+    podman("rm", "--all", "--force")  # what an earlier test left is its failure alone
     world.env_file.write_text(json.dumps({**podman.env, "FRUIT": "apple"}))
     return world.pilot()
 
