@@ -68,9 +68,10 @@ class Components:
         """Tie an array to those that it waits for, which are here."""
         parts = sorted({array.first, *map(self.find, array.unmet)})
         size = self.size_with(array)
-        for part in parts:
+        self._root[array.first] = parts[0]
+        for part in parts[1:]:
             self._root[part] = parts[0]
-            self.sizes.pop(part, None) if part != parts[0] else None
+            self.sizes.pop(part, None)  # the oldest keeps its place
         self.sizes[parts[0]] = size
 
 
