@@ -284,7 +284,7 @@ def test_waiting_for_a_single_task_shows_its_output_and_the_latest_run_needs_no_
     run = terminal.submit("--", "sh", "-c", "echo out; echo err >&2")
     waited = terminal.good("wait")
     assert waited.out == "out\n"
-    assert waited.err.startswith(f"shoal: no run named: {run}, the latest\nerr\n")
+    assert waited.err.startswith(f"shoal: the latest run: {run}\nerr\n")
     assert terminal.good("results", "--csv").out.splitlines()[1].startswith(f"{run}.1,succeeded,0,0.")
     assert terminal.good("show").out.split()[1] == run
 

@@ -186,7 +186,7 @@ def latest_run(source: Source, say: Say) -> str:
         raise nothing_submitted()
     run = str(runs[0]["run"])
     name = f" ({runs[0]['name']})" if runs[0]["name"] else ""
-    say(f"no run named: {run}{name}, the latest")
+    say(f"the latest run: {run}{name}")
     return run
 
 

@@ -201,7 +201,7 @@ def test_the_latest_run_needs_no_name(source: FakeSource, capsys: pytest.Capture
     for words in (("results",), ("show",), ("why",)):
         status, out, err = run(capsys, *words)
         assert (status, out) == (0, run(capsys, *words, "r1")[1])
-        assert err == "shoal: no run named: r1 (evil\\x1b[31m), the latest\n"
+        assert err == "shoal: the latest run: r1 (evil\\x1b[31m)\n"
 
 
 def test_what_names_nothing_is_told_with_what_would(source: FakeSource, capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,7 +69,7 @@ def test_the_text_has_figures_phases_charts_and_tasks(source: FakeSource, capsys
 def test_without_a_run_it_is_the_latest(source: FakeSource, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["report"]) == 0
     seen = capsys.readouterr()
-    assert "no run named: r1" in seen.err and seen.out.startswith("r1 ")
+    assert "the latest run: r1" in seen.err and seen.out.startswith("r1 ")
 
 
 def test_programs_get_the_same_figures(source: FakeSource, capsys: pytest.CaptureFixture[str]) -> None:
